@@ -105,7 +105,9 @@ class _Walk:
         self._acted: dict[str, tuple[str, ...]] = {}
         self._paths: dict[object, tuple[str, ...]] = {}
         self._edges: dict[object, set[object]] = {}
+        #: The rule that refuses the answer in a state, and those that refuse a tool in it.
         self._refusals: dict[object, str] = {}
+        self._blocked: dict[object, dict[str, str]] = {}
         self._explore(History(CompiledRules([atoms])))
 
     def _list_truths(self, tool: str) -> list[_Truths]:
@@ -135,7 +137,7 @@ class _Walk:
             targets = self._edges[key] = set()
             for tool, moves in self._moves.items():
                 for truths, status in moves:
-                    after = self._take(state, tool, truths, status)
+                    after = self._take(state, key, tool, truths, status)
                     if after is None:
                         continue
                     next_key = self._key(after.history)
@@ -148,8 +150,8 @@ class _Walk:
             if self._may_answer(state, key):
                 targets.add(ANSWER)
 
-    def _take(self, state: _State, tool: str, truths: _Truths, status: str) -> _State | None:
-        """Return the state after a call, or None if a rule refuses it."""
+    def _take(self, state: _State, key: object, tool: str, truths: _Truths, status: str) -> _State | None:
+        """Return the state after a call, or None if a rule refuses it. `key` is that of the state."""
         call = f"e{len(state.path)}"
         if tool == USER:
             history = state.history.copy()
@@ -157,7 +159,9 @@ class _Walk:
             broken = state.history.judge(tool, truths)
             for verdict in broken:
                 self._acted.setdefault(verdict.rule, (*state.path, tool))
-            if any(verdict.effect in ("refuse", "end") for verdict in broken):
+            refusals = [verdict.rule for verdict in broken if verdict.effect in ("refuse", "end")]
+            if refusals:
+                self._blocked.setdefault(key, {}).setdefault(tool, refusals[0])
                 return None
             history = state.history.copy()
         assumed = [text if value else f"not ({text})" for text, value in truths.items()]
@@ -235,8 +239,17 @@ class _Walk:
         for key, path in self._paths.items():
             if key not in alive:
                 rule = self._refusals.get(key, "")
-                yield Finding("no way to an answer", rule, "no call can meet what the answer owes", path)
+                yield Finding("no way to an answer", rule, self._explain_dead_end(key, rule), path)
                 return
+
+    def _explain_dead_end(self, key: object, rule: str) -> str:
+        """Return what the answer needs in a state, and the rule that forbids it."""
+        words = next((words for known, words in zip(self.rules, self._patterns, strict=True) if known.name == rule), {})
+        needed = words.get("then") or words.get("need") or ()
+        tools = dict.fromkeys(part.tool for call in needed for part in call.parts)
+        blocked = self._blocked.get(key, {})
+        reasons = [f"which {blocked[tool]} forbids" if tool in blocked else "which cannot help" for tool in tools]
+        return " or ".join(f"{tool}, {reason}" for tool, reason in zip(tools, reasons, strict=True))
 
 
 def _flat(states: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:

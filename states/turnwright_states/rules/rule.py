@@ -374,6 +374,11 @@ class RuleList:
         #: The parsed calls of each rule, by their words.
         self.patterns = tuple(rule.patterns(self.groups) for rule in self.rules)
 
+    @classmethod
+    def of_sets(cls, rule_sets: Iterable["RuleList"]) -> "RuleList":
+        """Return several sets as one, without groups. Raises `InvalidRuleError` for two rules of one name."""
+        return read_rules(resolve_rules(rule_sets))[0]
+
     def __repr__(self) -> str:
         return f"RuleList({list(self.rules)!r}, {dict(self.groups)!r})"
 

@@ -18,13 +18,16 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turnwright._base.words import count
 from turnwright.cli.check_report import exit_code, json_of, lines_of
+from turnwright.cli.options import AgentsOption, ConfigOption, ToolsOption, configuration
 from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen, print_lines
+from turnwright.config.config import Config
 from turnwright.errors import ConfigError
 from turnwright_proof.smt.smt import each_smt_check, export
 from turnwright_proof.verify import BOUND, MOST, Case, Search, ViolationError, Walk, findings, grid, lint, reach, walk
 from turnwright_states.verdict import Check, Verdict
 
+from .agent_rules import check_agents, lines_of_rules
 from .reachability import drawn, json_of_witness, narrowed, read_goal
 
 #: Cases per task of a process.
@@ -78,6 +81,9 @@ def verify(
             show_default=False,
         ),
     ] = None,
+    agents: AgentsOption = None,
+    tools: ToolsOption = None,
+    config: ConfigOption = None,
     processes: Annotated[
         int | None,
         typer.Option("--processes", metavar="N", min=1, help="The number of processes [default: all cores]."),
@@ -98,9 +104,14 @@ def verify(
     The walk feeds the shipped machine with every possible input, in every configuration within the bound. If a claim is
     violated, the path to the fault is printed.
 
+    With --agents it checks the rules of these agents instead: what they guarantee, unknown tools, tools that never run,
+    rules that never act, and paths without an answer.
+
     Exit codes: 0 all claims hold (or a path was found), 1 violated, 2 usage, 6 inconclusive.
     """
     workers = processes or os.cpu_count() or 1
+    if agents:
+        raise typer.Exit(_verify_rules(agents, tools, configuration(config, {}), as_json=as_json))
     if smt_export is not None:
         print_lines(f"written: {file}" for file in export(smt_export))
         return
@@ -129,6 +140,20 @@ def verify(
         result = reach(chosen, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
     question = " with ".join((can_reach, *conditions)) if conditions else can_reach
     raise typer.Exit(answer(question, result, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
+
+
+def _verify_rules(source: str, tools: str | None, settings: Config, *, as_json: bool) -> int:
+    """Print what the rules of agents guarantee, and their faults. Returns the exit code."""
+    checks_by_agent = dict(check_agents(settings, source, tools))
+    checks = [rule_check for checks in checks_by_agent.values() for rule_check in checks]
+    if as_json:
+        echo_json(json_of(checks))
+    elif not checks_by_agent:
+        print_lines(["no agent has rules"])
+    else:
+        for agent, agent_checks in checks_by_agent.items():
+            print_lines([f"the rules of agent {agent!r}:", *lines_of_rules(agent_checks)])
+    return exit_code(checks) if checks else 0
 
 
 def weight(case: Case) -> float:

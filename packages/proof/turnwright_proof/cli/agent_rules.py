@@ -1,0 +1,79 @@
+"""`turnwright verify --agents`: what the rules of agents guarantee, and which of them cannot be held."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from turnwright.agent import Agent
+from turnwright.agents.files import read_agents
+from turnwright.cli.offered_tools import OfferedTools
+from turnwright.driver.subagents import AgentTool, agent_tools
+from turnwright.rules import Finding, RuleSet, check, make_rule_sets
+from turnwright_states.rules import RuleList
+from turnwright_states.verdict import Check, Verdict
+
+if TYPE_CHECKING:
+    from turnwright.config.config import Config
+
+#: The claims that rules make, by the kind of the finding that refutes them.
+_CLAIMS: Final = {
+    "unknown": "each tool of a rule is there",
+    "never runs": "each tool may run",
+    "no way to an answer": "each path leads to an answer",
+    "never acts": "each rule may act",
+}
+
+
+def check_agents(config: "Config", source: str, tools: str | None) -> Iterator[tuple[str, list[Check]]]:
+    """Yield each agent of this source that has rules, with the checks of its rules. Raises `ConfigError`."""
+    offered = OfferedTools(config, tools)
+    agents = read_agents(source, limits=config.limits())
+    helpers = agent_tools(agents)
+    for agent in agents:
+        sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
+        if sets:
+            yield agent.name, list(_checks(sets, _reached_tools(agent, offered, helpers)))
+
+
+def _reached_tools(agent: Agent, offered: OfferedTools, helpers: Sequence[AgentTool]) -> list[str]:
+    """Return the names of the tools that turns of an agent, and of its sub-agents, may call."""
+    agents, names = [agent], dict[str, None]()
+    for caller in agents:  # the list grows as sub-agents are found
+        tools = offered.tools_for(caller, helpers) or []
+        names |= dict.fromkeys(tool.name for tool in tools)
+        called = (tool.agent for tool in tools if isinstance(tool, AgentTool))
+        agents += [called_agent for called_agent in called if called_agent not in agents]
+    return list(names)
+
+
+def _checks(sets: Sequence[RuleSet], tools: Sequence[str]) -> Iterator[Check]:
+    """Yield what the rules guarantee, and their faults: each as a claim."""
+    places = {rule.name: rules for rules in sets for rule in rules.rules}
+    # The sets have groups of their own, so they are checked as one list of resolved rules.
+    merged = RuleList.of_sets(sets)
+    for finding in check(merged, tools):
+        path = " -> ".join(step.partition(" if ")[0] for step in finding.path)
+        if finding.kind == "holds":
+            detail = f"shortest: {path}" if path else ""
+            yield Check(f"{finding.words} ({finding.rule})", Verdict.HOLDS, detail)
+        else:
+            words = _describe(finding, places.get(finding.rule))
+            yield Check(_CLAIMS[finding.kind], Verdict.VIOLATED, words, finding.path)
+
+
+def _describe(finding: Finding, rules: RuleSet | None) -> str:
+    """Return a fault in words, with the place of its rule."""
+    line = None if rules is None else rules.lines.get(finding.rule)
+    place = f"{rules.file}:{line}" if rules is not None and rules.file and line else finding.rule
+    if finding.kind == "no way to an answer":
+        path = ", ".join(step.partition(" if ")[0] for step in finding.path) or "from the start"
+        return f"{finding.kind}: {path}, then `{finding.rule}` needs {finding.words} ({place})"
+    return f"{finding.kind}: {finding.words} ({place})"
+
+
+def lines_of_rules(checks: Sequence[Check]) -> Iterator[str]:
+    """Return the checks as text, each in one line."""
+    for rule_check in checks:
+        if rule_check.verdict is Verdict.HOLDS:
+            yield f"  holds   {rule_check.claim}" + (f"; {rule_check.detail}" if rule_check.detail else "")
+        else:
+            yield f"  fault   {rule_check.detail}"

@@ -1,0 +1,55 @@
+"""`turnwright verify --agents`: what the rules of agents guarantee, and their faults."""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli
+
+AGENT: Final = """---
+name: Clerk
+rules:
+  - {name: verify-first, before: refund, need: verify if result.ok, same: [order_id]}
+---
+You pay back.
+"""
+TOOL: Final = '''
+@tool
+def {name}(order_id: str) -> str:
+    """Do it."""
+    return ""
+'''
+
+
+FLAGS: Final = ("verify", "--agents", "AGENTS.md", "--tools", "shop.py")
+
+
+def write_agent(cli: "Cli", text: str) -> None:
+    names = ("refund", "verify", "write_file", "run_tests")
+    tools = "".join(TOOL.format(name=name) for name in names)
+    (cli.folder / "shop.py").write_text(f"from turnwright import tool\n{tools}")
+    (cli.folder / "AGENTS.md").write_text(text)
+
+
+def test_rules_are_theorems_of_the_configuration(cli: "Cli") -> None:
+    write_agent(cli, AGENT)
+    (run,) = cli.each(FLAGS)
+    assert (run.code, run.err) == (0, "")
+    assert "  holds   refund never starts before verify (verify-first); shortest: verify -> refund" in run.out
+
+
+def test_fault_of_rules_has_its_path_its_place_and_exit_code(cli: "Cli") -> None:
+    more = "  - {name: tested, after: write_file, then: run_tests}\n  - {name: no-tests, never: run_tests}\n---\nYou"
+    write_agent(cli, AGENT.replace("---\nYou", more))
+    run, as_json = cli.each(FLAGS, [*FLAGS, "--json"])
+    assert run.code == 1
+    words = "no way to an answer: write_file, then `tested` needs run_tests, which no-tests forbids (AGENTS.md:5)"
+    assert f"  fault   {words}" in run.out
+    checks = json.loads(as_json.out)["checks"]
+    assert [check["detail"] for check in checks if check["witness"] == ["write_file"]] == [words]
+
+
+def test_agents_without_rules_are_no_fault(cli: "Cli") -> None:
+    write_agent(cli, "---\nname: Clerk\n---\nHi.\n")
+    (run,) = cli.each(FLAGS)
+    assert (run.code, run.out) == (0, "no agent has rules\n")
