@@ -244,7 +244,9 @@ class _Walk:
 
     def _explain_dead_end(self, key: object, rule: str) -> str:
         """Return what the answer needs in a state, and the rule that forbids it."""
-        words = next((words for known, words in zip(self.rules, self._patterns, strict=True) if known.name == rule), {})
+        words = next(
+            (words for owed_rule, words in zip(self.rules, self._patterns, strict=True) if owed_rule.name == rule), {}
+        )
         needed = words.get("then") or words.get("need") or ()
         tools = dict.fromkeys(part.tool for call in needed for part in call.parts)
         blocked = self._blocked.get(key, {})
