@@ -22,32 +22,34 @@ def main() -> int:
     parser.add_argument("--sqlite", type=int, default=200, metavar="N", help="histories on SQLite (%(default)s)")
     parser.add_argument("--postgres", type=int, default=100, metavar="N", help="histories on PostgreSQL (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="the first history (%(default)s)")
-    asked = parser.parse_args()
-    if asked.postgres and (reason := PostgresServer.reason_missing()) is not None:
+    options = parser.parse_args()
+    if options.postgres and (reason := PostgresServer.reason_missing()) is not None:
         sys.stderr.write(f"{reason}\n")
         return 2
-    wanted = {"sqlite": asked.sqlite, "postgres": asked.postgres}
-    found = [_check(kind, asked.seed, number) for kind, number in wanted.items() if number]
-    return max(found, default=0)
+    counts = {"sqlite": options.sqlite, "postgres": options.postgres}
+    exit_codes = [_check(kind, options.seed, number) for kind, number in counts.items() if number]
+    return max(exit_codes, default=0)
 
 
 def _check(kind: str, seed: int, number: int) -> int:
     """Check histories until one has no order. Return the exit code."""
-    began, calls, statuses = time.monotonic(), 0, Counter[str]()
+    start, calls, statuses = time.monotonic(), 0, Counter[str]()
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder, _address(kind, Path(folder)) as address:
-        for one in range(seed, seed + number):
-            files = Path(folder, f"history-{one}")
+        for history_seed in range(seed, seed + number):
+            files = Path(folder, f"history-{history_seed}")
             files.mkdir()
-            operations = run_history(address, files, one)
+            operations = run_history(address, files, history_seed)
             calls += len(operations)
-            statuses.update("unknown" if each.result is None else each.result.status for each in operations)
-            found = explain_history(operations)
-            if found.stuck:
-                sys.stdout.write(f"{kind}, seed {one}: {found}\n")
+            statuses.update(
+                "unknown" if operation.result is None else operation.result.status for operation in operations
+            )
+            explanation = explain_history(operations)
+            if explanation.stuck:
+                sys.stdout.write(f"{kind}, seed {history_seed}: {explanation}\n")
                 return 1
-    told = ", ".join(f"{count:,} {status}" for status, count in statuses.most_common())
-    seconds = time.monotonic() - began
-    sys.stdout.write(f"{kind}: {number:,} histories of {calls:,} calls have an order ({seconds:.0f} s): {told}\n")
+    summary = ", ".join(f"{count:,} {status}" for status, count in statuses.most_common())
+    seconds = time.monotonic() - start
+    sys.stdout.write(f"{kind}: {number:,} histories of {calls:,} calls have an order ({seconds:.0f} s): {summary}\n")
     return 0
 
 

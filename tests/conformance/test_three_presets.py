@@ -124,7 +124,7 @@ async def steps_unset(preset: PresetName) -> str:
 async def notice(preset: PresetName) -> str:
     ran = Ran(preset, wanting(1000), steps=25)
     facts = await ran.engine.store.facts((await ran.turn()).id)
-    texts = [notice_text(one, ran.limits) for _, one in facts if isinstance(one, f.Notice) and one.limit == "steps"]
+    texts = [notice_text(fact, ran.limits) for _, fact in facts if isinstance(fact, f.Notice) and fact.limit == "steps"]
     return texts[0] if len(texts) == 1 else f"{texts[0]}, then at each step to {texts[-1]}"
 
 

@@ -31,13 +31,13 @@ def test_small_campaign_on_sqlite_has_no_fault(tmp_path: Path) -> None:
     page.write_text(PAGE)
     ran = faults("--sqlite", "16", "--postgres", "0", "--seed", "11", "--json", report, "--page", page)
     assert (ran.returncode, ran.stderr) == (0, "")
-    told = FaultReport.from_json(report.read_text())
-    assert (told.faults, told.seed, list(told.stores)) == (0, 11, ["sqlite"])
-    assert told.stores["sqlite"].turns == 16
-    assert told.stores["sqlite"].recoveries >= 10
-    assert ran.stdout == told.tables() + "\n"
-    assert page.read_text() == put_into(PAGE, told)
-    assert told.tables() in page.read_text()
+    parsed_report = FaultReport.from_json(report.read_text())
+    assert (parsed_report.faults, parsed_report.seed, list(parsed_report.stores)) == (0, 11, ["sqlite"])
+    assert parsed_report.stores["sqlite"].turns == 16
+    assert parsed_report.stores["sqlite"].recoveries >= 10
+    assert ran.stdout == parsed_report.tables() + "\n"
+    assert page.read_text() == put_into(PAGE, parsed_report)
+    assert parsed_report.tables() in page.read_text()
     assert page.read_text().startswith("before\n")
     assert page.read_text().endswith("after\n")
 
@@ -49,9 +49,9 @@ def test_small_campaign_on_postgres_has_no_fault(tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     ran = faults("--sqlite", "0", "--postgres", "8", "--seed", "11", "--json", report)
     assert ran.returncode == 0, ran.stderr
-    told = FaultReport.from_json(report.read_text())
-    assert (told.faults, list(told.stores)) == (0, ["postgres"])
-    assert told.stores["postgres"].recoveries >= 4
+    parsed_report = FaultReport.from_json(report.read_text())
+    assert (parsed_report.faults, list(parsed_report.stores)) == (0, ["postgres"])
+    assert parsed_report.stores["postgres"].recoveries >= 4
 
 
 def test_single_trial_is_shown_with_plan_witness_and_journal() -> None:
@@ -78,10 +78,10 @@ def test_trials_cover_many_kinds() -> None:
     kills = [kill for plan in plans for kill in plan.kills]
     assert {kill.what for kill in kills if isinstance(kill, KillAt)} == {"create", "claim", "append", "release"}
     assert {kill.after for kill in kills if isinstance(kill, KillAt)} == {True, False}
-    assert {kill.what for kill in kills if isinstance(kill, KillIn)} == {"tool", "model"}
-    assert {kill.driving for kill in kills if isinstance(kill, KillAfter)} == {True, False}
+    assert {kill.call for kill in kills if isinstance(kill, KillIn)} == {"tool", "model"}
+    assert {kill.is_driving for kill in kills if isinstance(kill, KillAfter)} == {True, False}
     assert {name for plan in plans for step in plan.steps for name, _ in step} >= {"put", "send", "pay", "erase"}
-    assert {word.what for plan in plans for word in plan.words} == {"abort", "steer"}
+    assert {word.kind for plan in plans for word in plan.words} == {"abort", "steer"}
     assert {len(plan.steps) for plan in plans} == {2, 3, 4, 5, 6}
     assert min(len(plan.kills) for plan in plans) == 1
     assert {feature for plan in plans for feature in plan.features} == set(FEATURES)
@@ -95,5 +95,5 @@ async def test_turn_with_a_killed_creator_is_found_in_the_store(tmp_path: Path) 
     address = f"sqlite:///{tmp_path}/turns.db"
     assert await made_turn(address) == ""
     async with Engine(model=ScriptedModel(), store=address) as engine:
-        made = await engine.submit(Agent(name="Tester"), "hi")
-    assert await made_turn(address) == made
+        turn = await engine.submit(Agent(name="Tester"), "hi")
+    assert await made_turn(address) == turn

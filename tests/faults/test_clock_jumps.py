@@ -56,13 +56,13 @@ async def test_turns_keep_the_order_of_creation(store: Store) -> None:
     clock, model = JumpingClock(), ScriptedModel("one", "two", "three")
     async with Engine(model=model, store=store, now=clock) as engine:
         with clock.everywhere():
-            made: list[str] = []
+            turn_ids: list[str] = []
             for number, jump in enumerate((0.0, -DAY, -DAY)):
                 clock.jump(jump)
-                made.append((await engine.run(AGENT, f"prompt {number}", session="s")).id)
-        assert [row.id for row in await store.turns(session="s")] == made[::-1]
-        said = [message.text for message in model.requests[-1].messages if message.role in ("user", "assistant")]
-        assert said == ["prompt 0", "one", "prompt 1", "two", "prompt 2"]
+                turn_ids.append((await engine.run(AGENT, f"prompt {number}", session="s")).id)
+        assert [row.id for row in await store.turns(session="s")] == turn_ids[::-1]
+        texts = [message.text for message in model.requests[-1].messages if message.role in ("user", "assistant")]
+        assert texts == ["prompt 0", "one", "prompt 1", "two", "prompt 2"]
 
 
 @pytest.mark.parametrize(("jump", "status"), [(DAY, CallStatus.REJECTED), (-DAY, CallStatus.OK)])

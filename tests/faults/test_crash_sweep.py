@@ -79,7 +79,7 @@ async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
         await anyio.sleep(0.005)
     turn = await world.engine(store).get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.interrupts})
+        turn = await world.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
     return turn
 
 
@@ -178,7 +178,7 @@ async def test_rerunnable_tools_give_the_same_transcript(at: int, after: bool, p
     world, first = World(idempotent=True), place()
     store = FaultyStore(first, at=at, after=after)
     turn_id = await crashed(world, store)
-    left = await first.facts(turn_id)
+    left_facts = await first.facts(turn_id)
     ran = list(world.ran)
     await store.aclose()
     second = place()
@@ -186,11 +186,11 @@ async def test_rerunnable_tools_give_the_same_transcript(at: int, after: bool, p
     assert shown(turn) == shown(plain)
     assert (turn.outcome, turn.steps, turn.tool_calls) == (plain.outcome, plain.steps, plain.tool_calls)
     facts = await second.facts(turn_id)
-    assert facts[: len(left)] == left, "what was written stays"
+    assert facts[: len(left_facts)] == left_facts, "what was written stays"
     assert follows(facts)
-    done = {fact.call for _, fact in left if isinstance(fact, f.CallSettled)}
+    done = {fact.call for _, fact in left_facts if isinstance(fact, f.CallSettled)}
     assert done.isdisjoint(world.ran[len(ran) :])
-    assert all(world.ran.count(call) == 1 for call in set(world.ran) - running(left))
+    assert all(world.ran.count(call) == 1 for call in set(world.ran) - running(left_facts))
     await second.aclose()
 
 
@@ -221,10 +221,12 @@ async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sq
     turn = await finish(world, second, turn_id)
     assert turn.outcome is Outcome.FINISHED
     assert len(set(world.ran)) == len(world.ran)
-    told, expected = results(turn), results(plain)
-    assert {call for call, (status, _) in told.items() if status is CallStatus.UNKNOWN} == lost
-    assert {call: told[call] for call in told.keys() - lost} == {call: expected[call] for call in told.keys() - lost}
-    assert told.keys() == expected.keys()
+    actual, expected = results(turn), results(plain)
+    assert {call for call, (status, _) in actual.items() if status is CallStatus.UNKNOWN} == lost
+    assert {call: actual[call] for call in actual.keys() - lost} == {
+        call: expected[call] for call in actual.keys() - lost
+    }
+    assert actual.keys() == expected.keys()
     check_pairing(turn.messages)
     assert follows(await second.facts(turn_id))
     await second.aclose()
@@ -236,11 +238,11 @@ async def test_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     memory, world = MemoryStore(), World(idempotent=False)
     store = FaultyStore(memory, at=at)
     turn_id = await crashed(world, store)
-    left = len(await memory.facts(turn_id))
+    fact_count = len(await memory.facts(turn_id))
     await store.aclose()
     turn = await finish(world, memory, turn_id)
     assert turn.outcome is Outcome.FINISHED
-    _, next_fact = (await memory.facts(turn_id))[left]
+    _, next_fact = (await memory.facts(turn_id))[fact_count]
     assert isinstance(next_fact, f.AttemptFailed)
     assert (next_fact.cause, next_fact.retry, next_fact.attempt) == (Cause.CRASH, True, 1)
 

@@ -28,14 +28,14 @@ class Report(BaseModel):
 
 def reply(request: ModelRequest) -> ModelResponse | str:
     """Choose the reply by the conversation: two notes, a report that does not fit, a report that does."""
-    said = str(request.messages)
-    if "only your summary of it will remain" in said:
+    text = str(request.messages)
+    if "only your summary of it will remain" in text:
         return SUMMARY
-    if "notes: Input should be a valid integer" in said:
+    if "notes: Input should be a valid integer" in text:
         return asks_for(("final_result", {"notes": 2}))
-    if "noted b" in said:
+    if "noted b" in text:
         return asks_for(("final_result", {"notes": "two"}))
-    return asks_for(("note", {"text": "b" if "noted a" in said else "a"}))
+    return asks_for(("note", {"text": "b" if "noted a" in text else "a"}))
 
 
 def counted(_: TurnContext, report: Report) -> Report:

@@ -88,6 +88,6 @@ async def test_another_process_resumes_the_turn_after_the_first_has_ended(tmp_pa
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")
         await engine.aclose()
-    async with world.engine(SqliteStore(path)) as other:
-        (turn,) = await other.recover()
+    async with world.engine(SqliteStore(path)) as other_engine:
+        (turn,) = await other_engine.recover()
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")

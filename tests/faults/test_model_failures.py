@@ -31,10 +31,10 @@ async def note() -> str:
 class Noting(Backoff):
     """Waits for nothing, and keeps what it was asked."""
 
-    asked: list[tuple[int, float | None]] = field(default_factory=list)
+    waits: list[tuple[int, float | None]] = field(default_factory=list)
 
     def wait(self, attempt: int, retry_after: float | None = None) -> float:
-        self.asked.append((attempt, retry_after))
+        self.waits.append((attempt, retry_after))
         return 0.0
 
 
@@ -147,7 +147,7 @@ async def test_retry_after_of_the_provider_reaches_the_backoff() -> None:
     """With the number of the attempt that failed; one loop retries, and it is the chart's (docs/rules.md#retries)."""
     backoff = Noting()
     await Engine(model=ScriptedModel(busy(7.5), busy(), "Hello."), backoff=backoff).run(AGENT, "hi")
-    assert backoff.asked == [(1, 7.5), (2, None)]
+    assert backoff.waits == [(1, 7.5), (2, None)]
 
 
 async def test_attempt_is_made_only_after_the_wait() -> None:

@@ -104,8 +104,8 @@ async def test_another_process_resumes_the_turn_after_the_server_restart(running
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")
         running.start()
-        async with world.engine(address) as other:
-            (turn,) = await other.recover()
+        async with world.engine(address) as other_engine:
+            (turn,) = await other_engine.recover()
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 

@@ -84,11 +84,11 @@ class World:
 
         self.tools: list[Tool] = [note, erase, agent_tool(READER), agent_tool(EDITOR)]
 
-    def next_line(self, request: ModelRequest, who: str) -> ModelResponse | str:
+    def next_line(self, request: ModelRequest, name: str) -> ModelResponse | str:
         """Choose the reply by the conversation, not by the number of calls."""
         self.requests.append(request)
-        said = [message.text for message in request.messages if message.role == "user"]
-        lines = LINES["asking" if who == "reader" and said[0] == "asking" else who]
+        prompts = [message.text for message in request.messages if message.role == "user"]
+        lines = LINES["asking" if name == "reader" and prompts[0] == "asking" else name]
         return lines[sum(bool(message.calls) for message in request.messages)]
 
     def find(self, name: str) -> Model:
@@ -105,7 +105,7 @@ async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
     engine = world.engine(store)
     turn = await engine.get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {one.id: True for one in turn.interrupts})
+        turn = await world.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
     return turn
 
 
@@ -148,16 +148,16 @@ async def test_tree_ends_without_repeating_finished_work(at: int, after: bool) -
     memory, world = MemoryStore(), World()
     store = MortalStore(memory, at=at, after=after)
     root = await crashed(world, store)
-    left, ran = await journals(memory), list(world.ran)
+    left_journals, ran = await journals(memory), list(world.ran)
     await store.aclose()
     turn = await finish(world, memory, root)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "That is all.")
     assert await memory.turns(live=True) == []
     assert len(await memory.turns()) == 6
-    assert settled(left).isdisjoint(world.ran[len(ran) :])
+    assert settled(left_journals).isdisjoint(world.ran[len(ran) :])
     assert len(set(world.ran)) == len(world.ran), "none of these tools may run twice"
     now = await journals(memory)
-    assert all(now[name][: len(facts)] == facts for name, facts in left.items()), "what was written stays"
+    assert all(now[name][: len(facts)] == facts for name, facts in left_journals.items()), "what was written stays"
     await sound(world, memory)
 
 

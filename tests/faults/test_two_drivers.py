@@ -10,7 +10,7 @@ import anyio
 import pytest
 from tests.campaigns.faults.audit import audit
 from tests.campaigns.faults.plan import Plan
-from tests.campaigns.faults.trial import Seen
+from tests.campaigns.faults.trial import Evidence
 from tests.campaigns.faults.worker_process import Role, act, engine_of
 
 from turnwright import Engine, TurnBusyError, TurnResult
@@ -47,8 +47,8 @@ def postgres(new_database: Callable[[], str]) -> str:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def address(request: pytest.FixtureRequest) -> str:
-    made: str = request.getfixturevalue(request.param)
-    return made
+    value: str = request.getfixturevalue(request.param)
+    return value
 
 
 def take_lock_away(address: str, owner: str) -> None:
@@ -78,26 +78,26 @@ async def test_overtaken_driver_writes_and_starts_nothing(tmp_path: Path, addres
                 await engine.resume(row.id)
             take_lock_away(address, row.owner or "")
             turn = await taken_over(engine, row.id)
-            written = await engine.store.facts(row.id)
+            written_facts = await engine.store.facts(row.id)
             assert turn.outcome is Outcome.FINISHED
             zombie.go_on()
             assert zombie.wait(100) == 0
-            assert await engine.store.facts(row.id) == written
+            assert await engine.store.facts(row.id) == written_facts
             assert not await engine.store.is_driven(row.id)
     lines = [line.words for line in witness.lines() if line.process == zombie.pid]
     assert lines[-1] == ("fenced", row.id, "1")
-    assert [one.call for one in witness.ran() if one.process == zombie.pid] == ["call00001"]
-    seqs = [seq for seq, _ in written]
+    assert [run.call for run in witness.ran() if run.process == zombie.pid] == ["call00001"]
+    seqs = [seq for seq, _ in written_facts]
     assert seqs == list(range(1, len(seqs) + 1))
-    statuses = {fact.call: fact.status for _, fact in written if isinstance(fact, f.CallSettled)}
+    statuses = {fact.call: fact.status for _, fact in written_facts if isinstance(fact, f.CallSettled)}
     assert statuses == {
         "call00001": CallStatus.UNKNOWN,
         "call00002": CallStatus.OK,
         "call00003": CallStatus.OK,
         "call00004": CallStatus.OK,
     }
-    found = audit(Seen(PLAN, row.id, written, witness.lines()))
-    assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
+    result = audit(Evidence(PLAN, row.id, written_facts, witness.lines()))
+    assert {claim: faults for claim, faults in result.faults.items() if faults} == {}
 
 
 async def taken_over(engine: Engine, turn: str) -> TurnResult:
@@ -116,13 +116,13 @@ async def test_simultaneous_resumptions_have_a_single_driver(tmp_path: Path, add
         assert dead.wait(100) == -signal.SIGKILL
     (turn,) = {line.words[1] for line in witness.lines() if line.words[0] == "claimed"}
     role = Role(PLAN, address, witness.path, turn)
-    with DriverProcess(act, role) as one, DriverProcess(act, role) as other:
-        assert (one.wait(100), other.wait(100)) == (0, 0)
+    with DriverProcess(act, role) as first, DriverProcess(act, role) as second:
+        assert (first.wait(100), second.wait(100)) == (0, 0)
     store = open_store(address)
     facts = await store.facts(turn)
     await store.aclose()
     wrote = {line.process for line in witness.lines() if line.words[0] == "wrote"}
-    assert wrote in ({dead.pid, one.pid}, {dead.pid, other.pid})
-    found = audit(Seen(PLAN, turn, facts, witness.lines(), killed=[(dead.pid, KillAt(number=3))]))
-    assert {claim: faults for claim, faults in found.faults.items() if faults} == {}
-    assert (found.ending, found.recoveries) == ("finished/answered", 1)
+    assert wrote in ({dead.pid, first.pid}, {dead.pid, second.pid})
+    result = audit(Evidence(PLAN, turn, facts, witness.lines(), killed=[(dead.pid, KillAt(number=3))]))
+    assert {claim: faults for claim, faults in result.faults.items() if faults} == {}
+    assert (result.ending, result.recoveries) == ("finished/answered", 1)

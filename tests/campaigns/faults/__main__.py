@@ -19,35 +19,35 @@ from .trial import run_trial
 
 def main() -> int:
     """Run the campaign or one trial. Exit code 0 without a violation, 1 with one, 2 for misuse."""
-    asked = _arguments().parse_args()
-    if asked.trial is not None:
-        return _show(asked.seed, asked.trial)
+    options = _arguments().parse_args()
+    if options.trial is not None:
+        return _show(options.seed, options.trial)
     console = Console(stderr=True)
     faults: list[str] = []
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        wanted = {"sqlite": asked.sqlite, "postgres": asked.postgres}
-        tasks = {name: bar.add_task(name, total=number) for name, number in wanted.items() if number}
+        counts = {"sqlite": options.sqlite, "postgres": options.postgres}
+        tasks = {name: bar.add_task(name, total=number) for name, number in counts.items() if number}
 
-        def progress(kind: str, one: Audit) -> None:
+        def progress(kind: str, trial_audit: Audit) -> None:
             bar.advance(tasks[kind])
-            for claim, found in one.faults.items():
-                faults.extend(f"{kind}, trial {one.number}: {claim}: {fault}" for fault in found)
+            for claim, claim_faults in trial_audit.faults.items():
+                faults.extend(f"{kind}, trial {trial_audit.number}: {claim}: {fault}" for fault in claim_faults)
 
         try:
             report = run_campaign(
-                sqlite=asked.sqlite,
-                postgres=asked.postgres,
-                seed=asked.seed,
-                processes=asked.processes,
+                sqlite=options.sqlite,
+                postgres=options.postgres,
+                seed=options.seed,
+                processes=options.processes,
                 progress=progress,
             )
         except ConfigError as error:
             sys.stderr.write(f"{error}\n")
             return 2
-    if asked.json is not None:
-        asked.json.write_text(report.to_json(), encoding="utf-8")
-    if asked.page is not None:
-        asked.page.write_text(put_into(asked.page.read_text(encoding="utf-8"), report), encoding="utf-8")
+    if options.json is not None:
+        options.json.write_text(report.to_json(), encoding="utf-8")
+    if options.page is not None:
+        options.page.write_text(put_into(options.page.read_text(encoding="utf-8"), report), encoding="utf-8")
     sys.stdout.write(f"{report.tables()}\n")
     for fault in faults:
         sys.stderr.write(f"{fault}\n")
@@ -68,14 +68,14 @@ def _arguments() -> argparse.ArgumentParser:
 
 def _show(seed: int, number: int) -> int:
     """Run one trial, and print its plan, its witness, its journal, and its violations."""
-    seen = anyio.run(partial(run_trial, seed, number))
-    found = audit(seen)
-    lines = [repr(seen.plan), ""]
-    lines += [" ".join((str(line.process), *line.words)) for line in seen.lines]
-    lines += ["", *(f"{seq:>4}  {fact.kind:<15} {fact.payload()}" for seq, fact in seen.facts), "", found.ending]
-    lines += [f"{claim}: {fault}" for claim, faults in found.faults.items() for fault in faults]
+    evidence = anyio.run(partial(run_trial, seed, number))
+    result = audit(evidence)
+    lines = [repr(evidence.plan), ""]
+    lines += [" ".join((str(line.process), *line.words)) for line in evidence.lines]
+    lines += ["", *(f"{seq:>4}  {fact.kind:<15} {fact.payload()}" for seq, fact in evidence.facts), "", result.ending]
+    lines += [f"{claim}: {fault}" for claim, faults in result.faults.items() for fault in faults]
     sys.stdout.write("\n".join(lines) + "\n")
-    return 1 if any(found.faults.values()) else 0
+    return 1 if any(result.faults.values()) else 0
 
 
 if __name__ == "__main__":

@@ -64,13 +64,13 @@ class _AppCode:
         self._witness = witness
 
     def hooks(self) -> tuple[Hooks[object], ...]:
-        made = {
+        by_feature = {
             "before_model": before_model(self._before_model),
             "after_model": after_model(self._after_model),
             "before_tool": before_tool(self._before_tool),
             "after_tool": after_tool(self._after_tool),
         }
-        return tuple(hook for name, hook in made.items() if name in self._plan.features)
+        return tuple(hook for name, hook in by_feature.items() if name in self._plan.features)
 
     def guardrails(self) -> tuple[Guardrail[object], ...]:
         return (

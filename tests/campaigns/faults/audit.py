@@ -10,7 +10,7 @@ from turnwright_testing.faults.audit import CLAIMS as TURN_CLAIMS
 from turnwright_testing.faults.audit import WitnessedTurn
 
 from .plan import Kill, KillAfter, KillIn
-from .trial import Seen
+from .trial import Evidence
 
 #: Words after which the fourth one is a place in the journal.
 _PLACED: Final = ("claimed", "wrote")
@@ -41,24 +41,24 @@ class Audit:
     words: int = 0
 
 
-def audit(seen: Seen) -> Audit:
-    turn = WitnessedTurn(seen.turn, seen.facts, seen.lines, seen.inbox)
-    faults = turn.violations() | {_WORDS: list(_words(seen, turn))}
-    if seen.wrong:
-        faults[_NEITHER] = [seen.wrong]
+def audit(evidence: Evidence) -> Audit:
+    turn = WitnessedTurn(evidence.turn, evidence.facts, evidence.lines, evidence.inbox)
+    faults = turn.violations() | {_WORDS: list(_words(evidence, turn))}
+    if evidence.wrong:
+        faults[_NEITHER] = [evidence.wrong]
     return Audit(
-        number=seen.plan.number,
+        number=evidence.plan.number,
         faults=faults,
         ending=_ending(turn),
-        processes=len({line.process for line in seen.lines}),
-        kills=[(_how(kill), _left_by(process, turn)) for process, kill in seen.killed],
-        recoveries=sum(turn.claim_after(process) is not None for process, _ in seen.killed),
-        missed=seen.missed,
-        facts=len(seen.facts),
+        processes=len({line.process for line in evidence.lines}),
+        kills=[(_how(kill), _left_by(process, turn)) for process, kill in evidence.killed],
+        recoveries=sum(turn.claim_after(process) is not None for process, _ in evidence.killed),
+        missed=evidence.missed,
+        facts=len(evidence.facts),
         executions=len(turn.ran),
-        requests=sum(line.words[0] == "asked" for line in seen.lines),
-        answers=sum(isinstance(fact, f.Answered) for _, fact in seen.facts),
-        words=len(seen.messages) + seen.aborted,
+        requests=sum(line.words[0] == "asked" for line in evidence.lines),
+        answers=sum(isinstance(fact, f.Answered) for _, fact in evidence.facts),
+        words=len(evidence.messages) + evidence.aborted,
     )
 
 
@@ -76,14 +76,14 @@ def _left_by(process: int, turn: WitnessedTurn) -> str:
     return turn.facts[seq].kind if seq in turn.facts else "none"
 
 
-def _words(seen: Seen, turn: WitnessedTurn) -> Iterator[str]:
+def _words(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
     """Every accepted item of the inbox took effect, or was returned."""
-    if seen.aborted and (turn.turn_ended is None or turn.turn_ended.outcome is not Outcome.ABORTED):
+    if evidence.aborted and (turn.turn_ended is None or turn.turn_ended.outcome is not Outcome.ABORTED):
         yield f"it was aborted, and ended as {_ending(turn)}"
-    taken = [fact.text for fact in turn.of(f.MessageAdded)]
+    added_texts = [fact.text for fact in turn.of(f.MessageAdded)]
     given_back = list(turn.turn_ended.undelivered) if turn.turn_ended else []
-    for text in seen.messages:
-        times = taken.count(text) + given_back.count(text)
+    for text in evidence.messages:
+        times = added_texts.count(text) + given_back.count(text)
         if times > 1 or (times == 0 and turn.turn_ended is not None):
             yield f"{text} was taken in {times} times"
 
@@ -92,7 +92,7 @@ def _how(kill: Kill) -> str:
     match kill:
         case KillAfter():
             return "at a random time"
-        case KillIn(what=what):
-            return f"during a {what} call"
+        case KillIn(call=call):
+            return f"during a {call} call"
         case _:
             return f"{'after' if kill.after else 'before'} {_ARTICLES[kill.what]}"

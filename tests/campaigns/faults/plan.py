@@ -30,16 +30,16 @@ FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
 class KillIn:
     """A death in the `number`-th execution of a tool, or the `number`-th model call, of the process; from 1."""
 
-    what: Literal["tool", "model"]
+    call: Literal["tool", "model"]
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class KillAfter:
-    """A kill from outside so many seconds after the process began, or after it had claimed the turn (`driving`)."""
+    """A kill from outside so many seconds after the process began, or after it had claimed the turn (`is_driving`)."""
 
     seconds: float
-    driving: bool
+    is_driving: bool
 
 
 Kill = KillAt | KillIn | KillAfter
@@ -49,7 +49,7 @@ Kill = KillAt | KillIn | KillAfter
 class PlanWord:
     """An abort or a message: before the turn's `drive`-th process begins, or while that runs (`live`)."""
 
-    what: Literal["abort", "steer"]
+    kind: Literal["abort", "steer"]
     drive: int
     live: bool
 
@@ -107,9 +107,9 @@ class Plan:
         """Return a number below `below` for a hook's decision about this: always the same one."""
         return Random(f"{self.seed}/{self.number}/{about}").randrange(below)  # noqa: S311 (it must be the same again)
 
-    def answer(self, interrupt: str, kind: InterruptKind, *, other: bool = False) -> tuple[Decision, str]:
-        """Return a person's answer to this interrupt; with `other`, another person's, which may differ."""
-        draw = Random(f"{self.seed}/{self.number}/{interrupt}/{other}")  # noqa: S311 (likewise)
+    def answer(self, interrupt: str, kind: InterruptKind, *, is_other: bool = False) -> tuple[Decision, str]:
+        """Return a person's answer to this interrupt; with `is_other`, another person's, which may differ."""
+        draw = Random(f"{self.seed}/{self.number}/{interrupt}/{is_other}")  # noqa: S311 (likewise)
         return draw.choice(ANSWERABLE[kind]), f"words-{draw.randint(1, 99)}"
 
 
@@ -151,8 +151,8 @@ def _one_in(draw: Random, number: int) -> bool:
 
 
 def _after(draw: Random) -> Kill:
-    driving = not _one_in(draw, 5)
-    return KillAfter(draw.uniform(0.0, 0.05 if driving else 0.08), driving=driving)
+    is_driving = not _one_in(draw, 5)
+    return KillAfter(draw.uniform(0.0, 0.05 if is_driving else 0.08), is_driving=is_driving)
 
 
 #: Each way to die, by how often it is drawn.

@@ -38,19 +38,19 @@ class StoreReport:
 
     def add(self, audits: Iterable[Audit]) -> None:
         killed, after, endings = Counter[str](), Counter[str](), Counter[str]()
-        for one in audits:
+        for audit in audits:
             self.turns += 1
-            self.kills += len(one.kills)
+            self.kills += len(audit.kills)
             for name in ("missed", "requests", "words", *(_FIGURES.keys() - {"turns", "kills"})):
-                setattr(self, name, getattr(self, name) + getattr(one, name))
-            for claim, found in one.faults.items():
-                self.faults[claim] += len(found)
-            killed.update(how for how, _ in one.kills)
-            after.update(kind for _, kind in one.kills)
-            endings[one.ending] += 1
+                setattr(self, name, getattr(self, name) + getattr(audit, name))
+            for claim, claim_faults in audit.faults.items():
+                self.faults[claim] += len(claim_faults)
+            killed.update(how for how, _ in audit.kills)
+            after.update(kind for _, kind in audit.kills)
+            endings[audit.ending] += 1
         self.killed = dict(killed.most_common())
         self.killed_after = {kind: after[kind] for kind in (*KINDS, "none") if after[kind]}
-        self.endings = dict(sorted(endings.items(), key=lambda one: (-one[1], one[0])))
+        self.endings = dict(sorted(endings.items(), key=lambda item: (-item[1], item[0])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,9 @@ class FaultReport:
     def from_json(cls, text: str) -> "FaultReport":
         """Read the text of `to_json`. Raises `TypeError` or `ValueError` for any other text."""
         read = json.loads(text)
-        return cls(read["version"], read["seed"], {name: StoreReport(**one) for name, one in read["stores"].items()})
+        return cls(
+            read["version"], read["seed"], {name: StoreReport(**fields) for name, fields in read["stores"].items()}
+        )
 
     def to_json(self) -> str:
         """The report as JSON text, to be committed."""
@@ -82,7 +84,7 @@ class FaultReport:
     @property
     def faults(self) -> int:
         """The number of violations."""
-        return sum(sum(one.faults.values()) for one in self.stores.values())
+        return sum(sum(store.faults.values()) for store in self.stores.values())
 
     def tables(self) -> str:
         return "\n".join(self._lines())
@@ -91,12 +93,14 @@ class FaultReport:
         reports = list(self.stores.values())
         yield f"Turnwright {self.version}, seed {self.seed}."
         yield ""
-        yield from self._table([(words, [getattr(one, name) for one in reports]) for name, words in _FIGURES.items()])
+        yield from self._table(
+            [(words, [getattr(report, name) for report in reports]) for name, words in _FIGURES.items()]
+        )
         yield ""
         yield f"{self.faults} violations of the {len(CLAIMS)} claims that were checked."
-        kills = dict.fromkeys(name for one in reports for name in one.killed)
+        kills = dict.fromkeys(name for report in reports for name in report.killed)
         yield ""
-        places = (f"{name} {'/'.join(f'{one.killed.get(name, 0):,}' for one in reports)}" for name in kills)
+        places = (f"{name} {'/'.join(f'{report.killed.get(name, 0):,}' for report in reports)}" for name in kills)
         yield f"Kills ({'/'.join(_TITLES.get(name, name) for name in self.stores)}): {', '.join(places)}."
 
     def _table(self, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
@@ -120,7 +124,9 @@ _FIGURES: Final = {
 
 def put_into(page: str, report: FaultReport) -> str:
     """The page with the report's tables between its marks. Raises `ValueError` for a page without marks."""
-    made, count = re.subn(f"(?<={_BEGIN}\n).*?(?={_END})", lambda _: f"\n{report.tables()}\n\n", page, flags=re.DOTALL)
+    new_page, count = re.subn(
+        f"(?<={_BEGIN}\n).*?(?={_END})", lambda _: f"\n{report.tables()}\n\n", page, flags=re.DOTALL
+    )
     if count != 1:
         raise ValueError(f"the page must have {_BEGIN} and {_END} once, each on a line of its own")
-    return made
+    return new_page

@@ -29,7 +29,7 @@ _MOST = 60
 
 
 @dataclass(slots=True)
-class Seen:
+class Evidence:
     """The observations of one trial, for the audit."""
 
     plan: Plan
@@ -49,19 +49,19 @@ class Seen:
     wrong: str = ""
 
 
-async def run_trial(seed: int, number: int, address: str = "") -> Seen:
+async def run_trial(seed: int, number: int, address: str = "") -> Evidence:
     """Run one trial of a campaign. Without an address it has an SQLite file of its own."""
     with tempfile.TemporaryDirectory(prefix="turnwright-") as folder:
         trial = _Trial(
             Plan.of(seed, number), address or f"sqlite:///{folder}/turns.db", Witness(Path(folder, "witness"))
         )
         await trial.run()
-        return trial.seen
+        return trial.evidence
 
 
 class _Trial:
     def __init__(self, plan: Plan, address: str, witness: Witness) -> None:
-        self.seen = Seen(plan)
+        self.evidence = Evidence(plan)
         self._plan = plan
         self._address = address
         self._witness = witness
@@ -78,7 +78,7 @@ class _Trial:
             if not await self._drive(drive):
                 break
         else:
-            self.seen.wrong = f"it still runs after {_MOST} processes"
+            self.evidence.wrong = f"it still runs after {_MOST} processes"
         await self._read()
 
     async def _drive(self, drive: int) -> bool:
@@ -88,24 +88,26 @@ class _Trial:
         with DriverProcess(act, role) as process:
             await self._accompany(process, kill, drive, before)
             if not process.ended:
-                self.seen.wrong = f"process {drive} neither ended nor rested in {_STUCK:g} s"
+                self.evidence.wrong = f"process {drive} neither ended nor rested in {_STUCK:g} s"
                 return False
             code = process.wait(0)
         lines = [line for line in self._witness.lines()[before:] if line.process == process.pid]
-        self.seen.turn = self.seen.turn or next((line.words[1] for line in lines if line.words[0] == "claimed"), "")
-        if not self.seen.turn:
+        self.evidence.turn = self.evidence.turn or next(
+            (line.words[1] for line in lines if line.words[0] == "claimed"), ""
+        )
+        if not self.evidence.turn:
             # A kill may fall between the commit of a new turn and the line that says so: a second turn would be begun.
-            self.seen.turn = await made_turn(self._address)
+            self.evidence.turn = await made_turn(self._address)
         if kill is not None and code < 0:
             drove = [line.words[0] for line in lines if line.words[0] in ("claimed", "released")]
             if drove[-1:] == ["claimed"]:
-                self.seen.killed.append((process.pid, kill))
+                self.evidence.killed.append((process.pid, kill))
             else:
-                self.seen.missed += 1
+                self.evidence.missed += 1
             return True
-        self.seen.missed += kill is not None
+        self.evidence.missed += kill is not None
         if code:
-            self.seen.wrong = f"process {drive} ended with exit code {code}"
+            self.evidence.wrong = f"process {drive} ended with exit code {code}"
             return False
         return self._goes_on(lines)
 
@@ -114,38 +116,38 @@ class _Trial:
         answers: dict[str, Answer] = {}
         if pending:
             # After a kill somebody else may answer, and not know what was answered; some answer only in part.
-            other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
+            is_other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
             for name, kind in pending[: 1 if some else None]:
-                answers[name] = Answer(*self._plan.answer(name, kind, other=other))
+                answers[name] = Answer(*self._plan.answer(name, kind, is_other=is_other))
         sweep = self._draw.choice((True, False))
-        return Role(self._plan, self._address, self._witness.path, self.seen.turn, answers, sweep, kill)
+        return Role(self._plan, self._address, self._witness.path, self.evidence.turn, answers, sweep, kill)
 
     def _pending(self) -> list[tuple[str, InterruptKind]]:
         """The interrupts that a process last reported."""
-        asked: list[tuple[str, InterruptKind]] = []
-        said: list[tuple[str, InterruptKind]] = []
+        pending: list[tuple[str, InterruptKind]] = []
+        latest: list[tuple[str, InterruptKind]] = []
         for line in self._witness.lines():
             if line.words[0] == "pending":
-                said.append((line.words[1], InterruptKind(line.words[2])))
+                latest.append((line.words[1], InterruptKind(line.words[2])))
             elif line.words[0] == "stands":
-                asked, said = said, []
-        return asked
+                pending, latest = latest, []
+        return pending
 
     async def _accompany(self, process: DriverProcess, kill: Kill | None, drive: int, before: int) -> None:
         """Wait for the process, and do the plan's actions meanwhile. `before` is the number of lines at its start."""
-        said = [word for word in self._plan.words if word.drive == drive and word.live]
+        words = [word for word in self._plan.words if word.drive == drive and word.live]
         with anyio.move_on_after(_STUCK):
             if isinstance(kill, KillAfter):
-                if kill.driving:
+                if kill.is_driving:
                     await _until(lambda: len(self._witness.lines()) > before or process.ended)
                 await anyio.sleep(kill.seconds)
                 process.kill()
-            for word in said:
+            for word in words:
                 await self._say(word)
             await _until(lambda: process.ended)
 
     async def _say(self, word: PlanWord) -> None:
-        turn = self.seen.turn or next(
+        turn = self.evidence.turn or next(
             (line.words[1] for line in self._witness.lines() if line.words[0] == "claimed"), ""
         )
         if not turn:
@@ -153,39 +155,39 @@ class _Trial:
         async with Engine(store=open_store(self._address)) as engine:
             if (await engine.store.get(turn)).status.outcome is not None:
                 return
-            if word.what == "abort":
+            if word.kind == "abort":
                 await engine.abort(turn)
-                self.seen.aborted = self.seen.aborted or not word.live
+                self.evidence.aborted = self.evidence.aborted or not word.live
                 return
             text = f"message-{word.drive}"
             with suppress(TurnAlreadyEndedError):  # it may have ended since we looked
                 await engine.steer(turn, text)
-                self.seen.messages.append(text)
+                self.evidence.messages.append(text)
 
     def _goes_on(self, lines: list[WitnessLine]) -> bool:
         state = next((line.words[1] for line in reversed(lines) if line.words[0] == "stands"), "")
         if not state:
-            self.seen.wrong = "its only driver was overtaken"
+            self.evidence.wrong = "its only driver was overtaken"
             return False
         if State(state) is not State.PAUSED:
             if State(state).outcome is None:
-                self.seen.wrong = f"it was left in {state}"
+                self.evidence.wrong = f"it was left in {state}"
             return False
         self._pauses += 1
         return self._plan.answers is None or self._pauses <= self._plan.answers
 
     async def _read(self) -> None:
-        self.seen.lines = self._witness.lines()
-        if not self.seen.turn:
+        self.evidence.lines = self._witness.lines()
+        if not self.evidence.turn:
             return
         store = open_store(self._address)
         try:
-            self.seen.facts = await store.facts(self.seen.turn)
-            self.seen.inbox = {item.id for item in await store.inbox(self.seen.turn)}
-            if await store.is_driven(self.seen.turn):
-                self.seen.wrong = self.seen.wrong or "it is driven, and nobody drives it"
+            self.evidence.facts = await store.facts(self.evidence.turn)
+            self.evidence.inbox = {item.id for item in await store.inbox(self.evidence.turn)}
+            if await store.is_driven(self.evidence.turn):
+                self.evidence.wrong = self.evidence.wrong or "it is driven, and nobody drives it"
             else:
-                await store.delete(self.seen.turn)  # a trial after this one may use the store, and sweeps it
+                await store.delete(self.evidence.turn)  # a trial after this one may use the store, and sweeps it
         finally:
             await store.aclose()
 

@@ -67,7 +67,7 @@ async def act(role: Role) -> None:
             witness.note("fenced", fenced.turn, fenced.epoch)
             return
         turn = await engine.get(turn_id)
-        pending = [("pending", one.id, one.kind) for one in turn.interrupts]
+        pending = [("pending", interrupt.id, interrupt.kind) for interrupt in turn.interrupts]
         witness.note_all([*pending, ("stands", turn.state)])
 
 
@@ -77,7 +77,7 @@ def engine_of(role: Role, witness: Witness) -> Engine:
     if isinstance(kill, KillAt):
         store = KillingStore(store, kill)
     inside = kill if isinstance(kill, KillIn) else None
-    dies_in = inside.number if inside is not None and inside.what == "tool" else None
+    dies_in = inside.number if inside is not None and inside.call == "tool" else None
     return Engine(
         agents=[agent_of(role.plan, witness)],
         model=PlannedModel(role.plan, witness, inside),
@@ -131,7 +131,7 @@ class PlannedModel:
         self._calls += 1
         yield TextDelta("Well")
         await anyio.sleep(0.001)
-        if self._kill is not None and (self._kill.what, self._kill.number) == ("model", self._calls):
+        if self._kill is not None and (self._kill.call, self._kill.number) == ("model", self._calls):
             kill_this_process()
         yield self._reply(request)
 
@@ -148,7 +148,7 @@ class PlannedModel:
         if done:  # the first answer is one that does not fit
             total = 9 if _MISFIT in str(request.messages[-1].parts) else "many"
             return asks_for((OUTPUT_TOOL, {"total": total}), usage=_USAGE)
-        return asks_for(*(_call(*one) for one in self._plan.steps[step]), text="Well", usage=_USAGE)
+        return asks_for(*(_call(*step_call) for step_call in self._plan.steps[step]), text="Well", usage=_USAGE)
 
 
 def _steps_of(request: ModelRequest) -> int:

@@ -31,7 +31,7 @@ class _Seen(NamedTuple):
     schedules: int
     virtual: float
     ends: Counter[str]
-    taken: list[int]
+    row_counts: list[int]
     failure: str = ""
 
 
@@ -42,22 +42,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first seed (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="processes at once (%(default)s)")
     parser.add_argument("--target", choices=TARGETS, action="append", help="only this one; may be repeated")
-    asked = parser.parse_args()
-    began, ends, taken, schedules, virtual = time.monotonic(), Counter[str](), Counter[int](), 0, 0.0
-    with ProcessPoolExecutor(asked.processes) as pool:
-        chunks = list(_chunks(asked.target or list(TARGETS), asked.seed, asked.schedules))
-        for seen in pool.map(_run, chunks):
-            schedules += seen.schedules
-            virtual += seen.virtual
-            ends.update(seen.ends)
-            taken.update(row for row, times in enumerate(seen.taken, start=1) if times)
-            if seen.failure:
+    options = parser.parse_args()
+    start, ends, rows, schedules, virtual = time.monotonic(), Counter[str](), Counter[int](), 0, 0.0
+    with ProcessPoolExecutor(options.processes) as pool:
+        chunks = list(_chunks(options.target or list(TARGETS), options.seed, options.schedules))
+        for chunk_result in pool.map(_run, chunks):
+            schedules += chunk_result.schedules
+            virtual += chunk_result.virtual
+            ends.update(chunk_result.ends)
+            rows.update(row for row, times in enumerate(chunk_result.row_counts, start=1) if times)
+            if chunk_result.failure:
                 pool.shutdown(cancel_futures=True)
-                sys.stdout.write(seen.failure)
+                sys.stdout.write(chunk_result.failure)
                 return 1
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - start
     sys.stdout.write(
-        f"{schedules:,} schedules keep every promise: {sum(ends.values()):,} turns, {len(taken)} rows of the chart\n"
+        f"{schedules:,} schedules keep every promise: {sum(ends.values()):,} turns, {len(rows)} rows of the chart\n"
         f"{virtual / 3600:,.0f} hours of virtual time in {seconds:,.0f} s, {schedules / seconds:.0f} a second\n"
     )
     for end, count in ends.most_common():
@@ -77,7 +77,7 @@ def _run(chunk: _Chunk) -> _Seen:
     report = simulate([TARGETS[chunk.target]], schedules=chunk.schedules, seed=chunk.seed)
     failure = ""
     if report.found is not None:
-        lines = [f"violated: {one.claim}: {one.detail}" for one in report.found.violations]
+        lines = [f"violated: {violation.claim}: {violation.detail}" for violation in report.found.violations]
         lines += [f"  {line}" for line in report.found.trace]
         lines += [f"target {chunk.target}, seed {report.found.seed}, choices {plain(report.found.choices)}"]
         failure = "\n".join([*lines, ""])

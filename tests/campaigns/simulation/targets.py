@@ -128,7 +128,7 @@ async def afford(_: ToolContext, call: CallView) -> Trip | None:
 async def synthesize(batch: tuple[FinishedCall, ...]) -> str | None:
     """End some turns with a text of the app."""
     await anyio.sleep(0.1)
-    return "In short." if _number([one.text for one in batch]) % 4 == 0 else None
+    return "In short." if _number([message.text for message in batch]) % 4 == 0 else None
 
 
 def positive(_: TurnContext, invoice: Invoice) -> Invoice:

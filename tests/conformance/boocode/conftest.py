@@ -42,7 +42,7 @@ class Turn:
 
     def __init__(self, engine: Engine, model: ScriptedModel, events: list[TurnEvent], result: TurnResult) -> None:
         self.engine = engine
-        self.sent = model.requests
+        self.requests = model.requests
         self.result = result
         self._events = events
 
@@ -73,7 +73,7 @@ class Turn:
         return [fact for _, fact in await self.engine.store.facts(self.result.id) if isinstance(fact, kind)]
 
     async def notices(self) -> list[tuple[str, float, float]]:
-        return [(one.limit, one.used, one.of) for one in await self.facts(f.Notice)]
+        return [(notice.limit, notice.used, notice.of) for notice in await self.facts(f.Notice)]
 
     async def answer(self, **answers: str | bool) -> None:
         """Answer what the turn waits for: `question_1="yes"`."""
@@ -160,8 +160,8 @@ class _Player:
             spent = usage or Usage(input_tokens=1, output_tokens=1)
             if request.tool_choice == "none" or step == answer_at:
                 return ModelResponse(text="That was it.", usage=spent)
-            asked = (ResponseToolCall("note", {"n": calls * step + number}) for number in range(calls))
-            return ModelResponse(calls=tuple(asked), usage=spent)
+            tool_calls = (ResponseToolCall("note", {"n": calls * step + number}) for number in range(calls))
+            return ModelResponse(calls=tuple(tool_calls), usage=spent)
 
         return line
 

@@ -81,8 +81,8 @@ async def test_budget_is_50_for_readers_10_for_writers_and_50_for_others(
 @pytest.mark.parametrize(("tools", "budget"), [(("look",), 3), (("write",), 1), (("note",), 2)])
 async def test_each_class_can_be_configured(play: "Play", tools: tuple[str, ...], budget: int) -> None:
     agent = Agent(name="Tidier", tools=tools)
-    asked = [asks_for((tools[0], {"n": n})) for n in range(9)]
-    turn = await play(*asked, agent=agent, tools=ALL, limits=by_class(read_only=3, writing=1, default=2))
+    replies = [asks_for((tools[0], {"n": n})) for n in range(9)]
+    turn = await play(*replies, agent=agent, tools=ALL, limits=by_class(read_only=3, writing=1, default=2))
     assert (turn.ended, turn.result.tool_calls) == (("cap_hit", "budget"), budget)
     assert turn.sentinels[0][2] == f"Stopped at the tool-call limit ({budget} of {budget} calls)"
     assert budget_of(turn.engine, agent) == (budget, "configuration")
@@ -138,13 +138,13 @@ async def test_sub_agent_has_the_budget_of_the_own_class() -> None:
     assert [fact.limits.tool_calls for fact in started if isinstance(fact, f.TurnStarted)] == [50, 10]
 
 
-@pytest.mark.parametrize(("asked", "ended"), [(49, "finished"), (50, "cap_hit"), (51, "cap_hit")])
-async def test_budget_is_exact(play: "Play", asked: int, ended: str) -> None:
+@pytest.mark.parametrize(("call_count", "ended"), [(49, "finished"), (50, "cap_hit"), (51, "cap_hit")])
+async def test_budget_is_exact(play: "Play", call_count: int, ended: str) -> None:
     """Places are given out in call order when the reply arrives; a call without one is answered, and does not run."""
-    turn = await play(play.endless(25), play.endless(asked - 25), "Tidy.")
-    assert (turn.ended[0], turn.result.tool_calls, len(play.done)) == (ended, min(asked, 50), min(asked, 50))
+    turn = await play(play.endless(25), play.endless(call_count - 25), "Tidy.")
+    assert (turn.ended[0], turn.result.tool_calls, len(play.done)) == (ended, min(call_count, 50), min(call_count, 50))
     refused = [part.text for part in turn.parts(ToolResultPart) if part.status == "refused"]
-    assert refused == ["not executed: the tool budget is spent"] * max(asked - 50, 0)
+    assert refused == ["not executed: the tool budget is spent"] * max(call_count - 50, 0)
 
 
 async def test_batch_of_10_with_49_of_50_used_runs_a_single_call(play: "Play") -> None:

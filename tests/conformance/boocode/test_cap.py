@@ -33,8 +33,8 @@ async def test_turn_takes_the_smaller_of_agent_steps_and_200(play: "Play", steps
     """Then the model is called once more, without tools."""
     turn = await play(play.endless(), agent=Agent(name="Tidier", steps=steps), limits=UNBOUNDED)
     assert turn.ended == ("cap_hit", "step_cap")
-    assert (turn.result.steps, turn.result.tool_calls, len(turn.sent)) == (cap, cap, cap + 1)
-    assert [request.tool_choice for request in turn.sent] == ["auto"] * cap + ["none"]
+    assert (turn.result.steps, turn.result.tool_calls, len(turn.requests)) == (cap, cap, cap + 1)
+    assert [request.tool_choice for request in turn.requests] == ["auto"] * cap + ["none"]
     assert MAX_STEPS == 200
 
 
@@ -66,7 +66,7 @@ async def test_answer_on_the_last_step_finishes_and_a_later_answer_is_capped(
 
 async def test_step_is_a_reply_with_all_requested_calls(play: "Play") -> None:
     turn = await play(play.endless(4, answer_at=3), agent=Agent(name="Tidier", steps=3))
-    assert (turn.ended[0], turn.result.steps, turn.result.tool_calls, len(turn.sent)) == ("finished", 3, 8, 3)
+    assert (turn.ended[0], turn.result.steps, turn.result.tool_calls, len(turn.requests)) == ("finished", 3, 8, 3)
 
 
 async def test_calls_of_the_last_step_still_run(play: "Play") -> None:
@@ -78,17 +78,17 @@ async def test_zero_steps_give_a_single_text_call(play: "Play") -> None:
     """It is a number of its own, and not "unset": no step, no sentinel, and the tools are disabled, not removed."""
     turn = await play("I would tidy it.", agent=Agent(name="Tidier", steps=0))
     assert (turn.ended, turn.result.text) == (("finished", "text_only"), "I would tidy it.")
-    assert (turn.result.steps, turn.sentinels, len(turn.sent)) == (0, [], 1)
-    assert (turn.sent[0].tool_choice, len(turn.sent[0].tools)) == ("none", len(turn.engine.setup.tools))
+    assert (turn.result.steps, turn.sentinels, len(turn.requests)) == (0, [], 1)
+    assert (turn.requests[0].tool_choice, len(turn.requests[0].tools)) == ("none", len(turn.engine.setup.tools))
 
 
 async def test_calls_with_zero_steps_are_refused_and_noted_once(play: "Play") -> None:
-    asked = asks_for(("note", {"n": 1}), ("note", {"n": 2}), text="I would note it.")
-    turn = await play(asked, agent=Agent(name="Tidier", steps=0))
+    reply = asks_for(("note", {"n": 1}), ("note", {"n": 2}), text="I would note it.")
+    turn = await play(reply, agent=Agent(name="Tidier", steps=0))
     assert (turn.ended, turn.result.text, play.done) == (("finished", "text_only"), "I would note it.", [])
     refused = [(part.status, part.text) for part in turn.parts(ToolResultPart)]
     assert refused == [(CallStatus.REFUSED, "not executed: tools are disabled in this reply")] * 2
-    assert len(turn.sent) == 1
+    assert len(turn.requests) == 1
 
 
 async def test_agents_of_a_file_have_separate_steps(play: "Play") -> None:

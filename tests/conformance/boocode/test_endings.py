@@ -156,8 +156,8 @@ async def test_read_grant_pauses_the_loop(play: "Play", tmp_path_factory: pytest
     outside.write_text("Spaces!")
     ask = asks_for(("request_read_access", {"path": str(outside), "reason": "the style"}))
     turn = await play(ask, asks_for(("read_file", {"path": str(outside)})), "Spaces, then.")
-    (asked,) = turn.result.interrupts
-    assert (turn.result.state, asked.kind, Path(asked.grant or "").name) == (State.PAUSED, "grant", "notes.txt")
+    (interrupt,) = turn.result.interrupts
+    assert (turn.result.state, interrupt.kind, Path(interrupt.grant or "").name) == (State.PAUSED, "grant", "notes.txt")
     await turn.answer(grant_1=True)
     ends(turn, "finished", "answered")
     assert "Spaces!" in turn.parts(ToolResultPart)[-1].text
@@ -167,7 +167,7 @@ async def test_successful_synthesis_ends_the_loop(play: "Play") -> None:
     """Its text is the answer; the model is not asked again."""
     turn = await play(asks_for(("note", {"n": 1}), ("note", {"n": 2})), synthesize=joined)
     ends(turn, "synthesis_done", "synthesized")
-    assert (turn.result.text, turn.sentinels, len(turn.sent)) == ("noted 1 and noted 2", [], 1)
+    assert (turn.result.text, turn.sentinels, len(turn.requests)) == ("noted 1 and noted 2", [], 1)
     assert shape(turn) == [["step_start", "tool_call", "tool_call", "step_finish"], ["text"]]
 
 
@@ -201,10 +201,10 @@ async def test_no_message_is_left_empty_by_a_limit_before_the_step(play: "Play",
     turn = await play(asks_for(("work", {"seconds": 1})), "Enough.", limits=limits)
     assert turn.ended[0] == "cap_hit"
     assert shape(turn) == [["step_start", "tool_call", "step_finish"], ["text", "sentinel"]]
-    for message in (*turn.assistant(), *turn.sent[-1].messages):
+    for message in (*turn.assistant(), *turn.requests[-1].messages):
         assert message.says_something
         assert all(part.text for part in message.parts if isinstance(part, TextPart))
-    assert turn.sent[-1].messages[-1].role == "user"
+    assert turn.requests[-1].messages[-1].role == "user"
 
 
 async def test_failed_conclusion_leaves_no_empty_message(play: "Play") -> None:

@@ -91,11 +91,11 @@ async def test_sentinel_is_never_sent_to_the_model(play: "Play", by: str, kind: 
     """It is the user's: a turn that continues from this one is sent the conclusion without it."""
     turn = await stopped(play, by)
     await turn.engine.run(Agent(name="Tidier", steps=0), "Go on.", continue_from=turn.result.id)
-    sent = turn.sent[-1].messages
-    assert sent[-1].text == "Go on."
+    messages = turn.requests[-1].messages
+    assert messages[-1].text == "Go on."
     assert turn.ended == (kind, by)
-    assert turn.result.text in [message.text for message in sent]
-    assert not any(says in message.text for message in sent)
+    assert turn.result.text in [message.text for message in messages]
+    assert not any(says in message.text for message in messages)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ async def test_calls_with_the_conclusion_are_refused_and_noted_once(play: "Play"
     turn = await play(NOTE, anyway, agent=Agent(name="Tidier", steps=1))
     (part,) = turn.parts(SentinelPart)
     assert part.text.count("were refused: note, note.") == 1
-    assert (play.done, turn.result.text, len(turn.sent)) == (["note 1"], "That was it.", 2)
+    assert (play.done, turn.result.text, len(turn.requests)) == (["note 1"], "That was it.", 2)
 
 
 @pytest.mark.parametrize(("calls", "reason"), [(49, None), (50, "budget"), (51, "budget")])

@@ -40,8 +40,8 @@ def outcome(turn: "Turn", reason: str) -> str:
 @BESIDE
 async def test_token_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """Input and output together."""
-    used = Usage(input_tokens=90, output_tokens=10 + beside)
-    turn = await play(asks_for(("note", {}), usage=used), "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
+    usage = Usage(input_tokens=90, output_tokens=10 + beside)
+    turn = await play(asks_for(("note", {}), usage=usage), "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     assert outcome(turn, "tokens") == ended
     if ended == "cap_hit":
         assert turn.sentinels[0][2].startswith("Stopped at the token limit (")
@@ -50,10 +50,10 @@ async def test_token_budget_stops_the_turn(play: "Play", beside: int, ended: str
 @BESIDE
 async def test_cost_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """N is 0.5: 500 thousandths."""
-    used = Usage(input_tokens=450 + beside, output_tokens=10)
+    usage = Usage(input_tokens=450 + beside, output_tokens=10)
     agent = Agent(name="T", budget=Limits(cost=0.5))
     turn = await play(
-        asks_for(("note", {}), usage=used), ModelResponse(text="Tidy.", usage=Usage()), agent=agent, prices=PRICES
+        asks_for(("note", {}), usage=usage), ModelResponse(text="Tidy.", usage=Usage()), agent=agent, prices=PRICES
     )
     assert outcome(turn, "cost") == ended
     assert turn.result.usage.cost == pytest.approx(0.5 + beside / 1000)
@@ -62,8 +62,8 @@ async def test_cost_budget_stops_the_turn(play: "Play", beside: int, ended: str)
 @BESIDE
 async def test_time_budget_stops_the_turn(play: "Play", beside: int, ended: str) -> None:
     """A tool takes 59, 60 or 61 of 60 seconds."""
-    asked = asks_for(("work", {"seconds": 60 + beside}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
+    reply = asks_for(("work", {"seconds": 60 + beside}))
+    turn = await play(reply, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     assert outcome(turn, "deadline") == ended
     assert turn.result.seconds == 60 + beside
 
@@ -78,43 +78,45 @@ async def test_tool_call_budget_stops_the_turn(play: "Play", beside: int, ended:
 @BESIDE
 async def test_usage_accumulates_over_the_turn(play: "Play", beside: int, ended: str) -> None:
     """No step reaches a limit alone."""
-    used = [Usage(input_tokens=30, output_tokens=20), Usage(input_tokens=30, output_tokens=20 + beside)]
-    script = [asks_for(("note", {"n": n}), usage=usage) for n, usage in enumerate(used)]
+    usages = [Usage(input_tokens=30, output_tokens=20), Usage(input_tokens=30, output_tokens=20 + beside)]
+    script = [asks_for(("note", {"n": n}), usage=usage) for n, usage in enumerate(usages)]
     turn = await play(*script, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
     assert (turn.ended[0], turn.result.steps) == (ended, 2 if ended == "cap_hit" else 3)
 
 
 async def test_paused_time_is_not_counted(play: "Play") -> None:
-    asked = asks_for(("ask_user_input", {"question": "Which?"}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
+    reply = asks_for(("ask_user_input", {"question": "Which?"}))
+    turn = await play(reply, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
     play.clock.now += 3600
     await turn.answer(question_1="both")
     assert (turn.ended, turn.result.seconds) == (("finished", "answered"), 0)
 
 
-@pytest.mark.parametrize(("used", "left"), [(98, 2), (99, 1), (100, None), (101, None)])
-async def test_max_tokens_equals_the_remaining_token_budget(play: "Play", used: int, left: int | None) -> None:
+@pytest.mark.parametrize(("spent_tokens", "remaining"), [(98, 2), (99, 1), (100, None), (101, None)])
+async def test_max_tokens_equals_the_remaining_token_budget(
+    play: "Play", spent_tokens: int, remaining: int | None
+) -> None:
     """Without tokens left there is no further step; the concluding call has a number of its own."""
-    asked = asks_for(("note", {}), usage=Usage(input_tokens=used, output_tokens=0))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
-    second = Limits().conclude_tokens if left is None else left
-    assert [request.max_tokens for request in turn.sent] == [100, second]
+    reply = asks_for(("note", {}), usage=Usage(input_tokens=spent_tokens, output_tokens=0))
+    turn = await play(reply, "Tidy.", agent=Agent(name="T", budget=Limits(tokens=100)))
+    second = Limits().conclude_tokens if remaining is None else remaining
+    assert [request.max_tokens for request in turn.requests] == [100, second]
 
 
 async def test_max_tokens_is_unset_without_a_token_budget(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3))
-    assert [request.max_tokens for request in turn.sent] == [None] * 3
+    assert [request.max_tokens for request in turn.requests] == [None] * 3
 
 
 async def test_text_only_call_is_clamped_too(play: "Play") -> None:
     turn = await play("Tidy.", agent=Agent(name="T", steps=0, budget=Limits(tokens=100)))
-    assert [request.max_tokens for request in turn.sent] == [100]
+    assert [request.max_tokens for request in turn.requests] == [100]
 
 
 async def test_conclusion_may_overshoot_tokens_and_cost_with_a_notice(play: "Play") -> None:
     """By the attempts of one reply and the concluding call, and by no more (docs/rules.md#steps)."""
-    used = Usage(input_tokens=100, output_tokens=10)
-    turn = await play(play.endless(usage=used), agent=Agent(name="T", budget=Limits(tokens=100)))
+    usage = Usage(input_tokens=100, output_tokens=10)
+    turn = await play(play.endless(usage=usage), agent=Agent(name="T", budget=Limits(tokens=100)))
     assert (turn.ended, turn.result.usage.tokens) == (("cap_hit", "tokens"), 220)
 
 

@@ -34,46 +34,46 @@ def texts(turn: "Turn", limit: str) -> list[object]:
 # Notices.
 
 
-@pytest.mark.parametrize(("steps", "told"), [(19, []), (20, [20]), (21, [20]), (25, [20])])
-async def test_notice_appears_at_80_percent_of_the_steps(play: "Play", steps: int, told: list[int]) -> None:
+@pytest.mark.parametrize(("steps", "expected"), [(19, []), (20, [20]), (21, [20]), (25, [20])])
+async def test_notice_appears_at_80_percent_of_the_steps(play: "Play", steps: int, expected: list[int]) -> None:
     turn = await play(play.endless(answer_at=steps), agent=Agent(name="T", steps=25))
-    assert await turn.notices() == [("steps", used, 25) for used in told]
-    assert texts(turn, "steps") == ["Step 20/25 - 5 steps remaining"] * len(told)
+    assert await turn.notices() == [("steps", amount, 25) for amount in expected]
+    assert texts(turn, "steps") == ["Step 20/25 - 5 steps remaining"] * len(expected)
 
 
-@pytest.mark.parametrize(("calls", "told"), [(39, []), (40, [40]), (41, [40]), (49, [40])])
-async def test_notice_appears_at_80_percent_of_the_tool_calls(play: "Play", calls: int, told: list[int]) -> None:
+@pytest.mark.parametrize(("calls", "expected"), [(39, []), (40, [40]), (41, [40]), (49, [40])])
+async def test_notice_appears_at_80_percent_of_the_tool_calls(play: "Play", calls: int, expected: list[int]) -> None:
     turn = await play(play.endless(20), play.endless(calls - 20), "Tidy.")
-    assert await turn.notices() == [("tool_calls", used, 50) for used in told]
-    assert texts(turn, "tool_calls") == ["Tool calls 40/50 - 10 remaining"] * len(told)
+    assert await turn.notices() == [("tool_calls", amount, 50) for amount in expected]
+    assert texts(turn, "tool_calls") == ["Tool calls 40/50 - 10 remaining"] * len(expected)
 
 
-@pytest.mark.parametrize(("tokens", "told"), [(799, []), (800, [800]), (801, [801])])
-async def test_notice_appears_at_80_percent_of_the_tokens(play: "Play", tokens: int, told: list[int]) -> None:
+@pytest.mark.parametrize(("tokens", "expected"), [(799, []), (800, [800]), (801, [801])])
+async def test_notice_appears_at_80_percent_of_the_tokens(play: "Play", tokens: int, expected: list[int]) -> None:
     reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=tokens - 5, output_tokens=5))
     turn = await play(reply, agent=Agent(name="T", budget=Limits(tokens=1000)))
-    assert await turn.notices() == [("tokens", used, 1000) for used in told]
-    assert texts(turn, "tokens") == [f"Tokens {used}/1000 - {1000 - used} remaining" for used in told]
+    assert await turn.notices() == [("tokens", amount, 1000) for amount in expected]
+    assert texts(turn, "tokens") == [f"Tokens {amount}/1000 - {1000 - amount} remaining" for amount in expected]
 
 
-@pytest.mark.parametrize(("used", "told"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
-async def test_notice_appears_at_80_percent_of_the_cost(play: "Play", used: int, told: list[str]) -> None:
-    reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=used, output_tokens=0))
+@pytest.mark.parametrize(("tokens", "expected"), [(39, []), (40, ["0.4/0.5 - 0.1"]), (41, ["0.41/0.5 - 0.09"])])
+async def test_notice_appears_at_80_percent_of_the_cost(play: "Play", tokens: int, expected: list[str]) -> None:
+    reply = ModelResponse(text="Tidy.", usage=Usage(input_tokens=tokens, output_tokens=0))
     turn = await play(reply, agent=Agent(name="T", budget=Limits(cost=0.5)), prices=PRICES)
-    assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in told]
+    assert texts(turn, "cost") == [f"Cost {figures} remaining" for figures in expected]
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(47.9, []), (48, ["48/60 - 12"]), (48.5, ["48.5/60 - 11.5"])])
-async def test_notice_appears_at_80_percent_of_the_seconds(play: "Play", seconds: float, told: list[str]) -> None:
-    asked = asks_for(("work", {"seconds": seconds}))
-    turn = await play(asked, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
-    assert texts(turn, "seconds") == [f"Seconds {figures} remaining" for figures in told]
+@pytest.mark.parametrize(("seconds", "expected"), [(47.9, []), (48, ["48/60 - 12"]), (48.5, ["48.5/60 - 11.5"])])
+async def test_notice_appears_at_80_percent_of_the_seconds(play: "Play", seconds: float, expected: list[str]) -> None:
+    reply = asks_for(("work", {"seconds": seconds}))
+    turn = await play(reply, "Tidy.", agent=Agent(name="T", budget=Limits(seconds=60)))
+    assert texts(turn, "seconds") == [f"Seconds {figures} remaining" for figures in expected]
 
 
 async def test_every_notice_appears_once_in_a_turn(play: "Play") -> None:
-    asked = asks_for(("ask_user_input", {"question": "Which?"}))
+    reply = asks_for(("ask_user_input", {"question": "Which?"}))
     limits = Limits(steps=5, tool_calls=5, tokens=10)
-    turn = await play(*[play.endless()] * 4, asked, limits=limits)
+    turn = await play(*[play.endless()] * 4, reply, limits=limits)
     await turn.answer(question_1="both")
     assert sorted(name for name, *_ in await turn.notices()) == ["steps", "tokens", "tool_calls"]
 
@@ -84,17 +84,17 @@ async def test_missing_usage_gives_a_notice(play: "Play") -> None:
 
 
 @pytest.mark.parametrize(
-    ("used", "cap", "text"),
+    ("amount", "cap", "text"),
     [
         (20, 25, "Step 20/25 - 5 steps remaining"),
         (4, 5, "Step 4/5 - 1 step remaining"),
         (1, 1, "Step 1/1 - the last step"),
     ],
 )
-def test_remaining_steps_are_counted_to_the_cap(used: int, cap: int, text: str) -> None:
+def test_remaining_steps_are_counted_to_the_cap(amount: int, cap: int, text: str) -> None:
     """Also where the concluding call is one of them."""
     for limits in (Limits(steps=cap), Limits(steps=cap, concluding="within")):
-        notice = f.Notice(limit="steps", used=used, of=limits.allowance, elapsed=0.0, state=State.STREAM)
+        notice = f.Notice(limit="steps", used=amount, of=limits.allowance, elapsed=0.0, state=State.STREAM)
         assert notice_text(notice, limits) == text
 
 
@@ -103,8 +103,8 @@ def test_remaining_steps_are_counted_to_the_cap(used: int, cap: int, text: str) 
 
 def told(turn: "Turn") -> list[str]:
     """Return each request's last text; empty where the transcript has it."""
-    kept = {message.text for message in turn.result.messages}
-    return [one.messages[-1].text if one.messages[-1].text not in kept else "" for one in turn.sent]
+    texts = {message.text for message in turn.result.messages}
+    return [request.messages[-1].text if request.messages[-1].text not in texts else "" for request in turn.requests]
 
 
 async def test_remaining_budget_is_sent_to_the_model_before_each_step(play: "Play") -> None:
@@ -130,14 +130,14 @@ async def test_disabled_limits_are_left_out(play: "Play") -> None:
 
 async def test_budget_message_is_the_last_and_has_the_user_role(play: "Play") -> None:
     turn = await play(play.endless(answer_at=3), show_budget_to_model=True)
-    assert [request.messages[-1].role for request in turn.sent] == ["user"] * 3
-    assert all("tool calls" in request.messages[-1].text for request in turn.sent)
+    assert [request.messages[-1].role for request in turn.requests] == ["user"] * 3
+    assert all("tool calls" in request.messages[-1].text for request in turn.requests)
 
 
 async def test_budget_message_is_stored_nowhere(play: "Play") -> None:
     """Not in the transcript, not in the journal, not in a later request."""
     turn = await play(play.endless(answer_at=3), show_budget_to_model="This is left: {left}.")
-    for request in turn.sent:
+    for request in turn.requests:
         assert sum("This is left" in message.text for message in request.messages) == 1
     assert not any("This is left" in message.text for message in turn.result.messages)
     journal = [fact.payload() for _, fact in await turn.engine.store.facts(turn.result.id)]
@@ -166,6 +166,6 @@ async def test_nudge_follows_the_budget_message(play: "Play") -> None:
     turn = await play(
         *[asks_for(("note", {}))] * 3, "Done.", limits=Limits(nudges=1), show_budget_to_model="Left: {left}."
     )
-    *_, left, nudge = turn.sent[3].messages
-    assert left.text.startswith("Left: ")
+    *_, budget_message, nudge = turn.requests[3].messages
+    assert budget_message.text.startswith("Left: ")
     assert "Do not repeat them" in nudge.text

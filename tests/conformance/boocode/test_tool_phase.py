@@ -48,18 +48,18 @@ def message_of(turn: "Turn", name: str) -> list[str]:
 async def test_continue_names_the_calls_and_the_message_of_the_next_step(play: "Play") -> None:
     turn = await play(TWO, "Tidy.")
     following = f"{turn.result.id}/assistant-2"
-    told = {"result": "continue", "count": 2, "calls": [call(1), call(2)], "next_message": following}
-    assert phases(turn) == [("step_finished", told)]
+    expected = {"result": "continue", "count": 2, "calls": [call(1), call(2)], "next_message": following}
+    assert phases(turn) == [("step_finished", expected)]
     assert turn.said("step_started")[1]["message"] == following
     assert message_of(turn, following) == ["step_start", "text", "step_finish"]
 
 
 async def test_next_message_at_the_cap_is_the_conclusion(play: "Play") -> None:
     turn = await play(TWO, "Enough.", agent=Agent(name="Tidier", steps=1))
-    ((_, told),) = phases(turn)
-    assert isinstance(told, dict)
-    assert told["result"] == "continue"
-    assert message_of(turn, told["next_message"]) == ["text", "sentinel"]
+    ((_, phase),) = phases(turn)
+    assert isinstance(phase, dict)
+    assert phase["result"] == "continue"
+    assert message_of(turn, phase["next_message"]) == ["text", "sentinel"]
 
 
 async def test_paused_names_the_waiting_call(play: "Play") -> None:
@@ -70,27 +70,27 @@ async def test_paused_names_the_waiting_call(play: "Play") -> None:
     await turn.answer(question_1="spaces")
     answered = [call(1), call(2, "ask_user_input")]
     following = f"{turn.result.id}/assistant-2"
-    told = {"result": "continue", "count": 2, "calls": answered, "next_message": following}
-    assert phases(turn)[1:] == [("step_finished", told)]
+    expected = {"result": "continue", "count": 2, "calls": answered, "next_message": following}
+    assert phases(turn)[1:] == [("step_finished", expected)]
     assert message_of(turn, following) == ["step_start", "text", "step_finish"]
 
 
 async def test_synthesis_done_names_the_message_of_the_synthesis(play: "Play") -> None:
     turn = await play(asks_for(("note", {"n": 0})), TWO, synthesize=first_two)
     following = f"{turn.result.id}/assistant-3"
-    told = {"result": "synthesis_done", "count": 2, "calls": [call(2), call(3)], "next_message": following}
+    expected = {"result": "synthesis_done", "count": 2, "calls": [call(2), call(3)], "next_message": following}
     assert [kind for kind, _ in phases(turn)] == ["step_finished", "synthesized"]
-    assert phases(turn)[1][1] == told
+    assert phases(turn)[1][1] == expected
     assert message_of(turn, following) == ["text"]
 
 
 async def test_phase_count_includes_only_calls_charged_to_the_budget(play: "Play") -> None:
     unknown = asks_for(("note", {"n": 1}), ("erase", {}), ("note", {"n": 2}))
     turn = await play(unknown, "Tidy.", limits=Limits(tool_calls=1))
-    ((_, told),) = phases(turn)
-    assert isinstance(told, dict)
-    assert (told["count"], turn.result.tool_calls) == (1, 1)
-    assert told["calls"] == [call(1), call(2, "erase", "error"), call(3, "note", "refused")]
+    ((_, phase),) = phases(turn)
+    assert isinstance(phase, dict)
+    assert (phase["count"], turn.result.tool_calls) == (1, 1)
+    assert phase["calls"] == [call(1), call(2, "erase", "error"), call(3, "note", "refused")]
 
 
 @pytest.mark.parametrize("script", [("Tidy.",), (asks_for(("hang", {})),)], ids=["no tools", "cut off"])

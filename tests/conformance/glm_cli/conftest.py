@@ -39,7 +39,7 @@ class Ran:
     """A turn with what its model was sent."""
 
     turn: TurnResult
-    sent: list[ModelRequest]
+    requests: list[ModelRequest]
     engine: Engine
 
     @property
@@ -50,7 +50,7 @@ class Ran:
     @property
     def choices(self) -> str:
         """For each model call `a` where tools were allowed and `n` where they were disabled."""
-        return "".join(request.tool_choice[0] for request in self.sent)
+        return "".join(request.tool_choice[0] for request in self.requests)
 
     @property
     def sentinels(self) -> list[str]:

@@ -53,10 +53,10 @@ async def test_prompt_of_a_file_replaces_the_built_in_prompt(play: "Play", tmp_p
     """An agent's own goes before it."""
     (tmp_path / "stop.txt").write_text("{limit}: say what you did.\n", encoding="utf-8")
     config = configured(tmp_path, 'conclude_prompt_file = "stop.txt"\n[behavior]\nmax_steps = 2')
-    for agent, said in (
+    for agent, expected in (
         (Agent(name="glm"), "Stopped at the step limit (2 of 2): say what you did."),
         (Agent(name="glm", conclude_prompt="Stop."), "Stop."),
     ):
         model = play.endless()
         await Engine(model=model, **config.engine_options()).run(config.prepared(agent), "Tidy up.")
-        assert model.requests[-1].messages[-1].text == said
+        assert model.requests[-1].messages[-1].text == expected

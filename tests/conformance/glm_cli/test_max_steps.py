@@ -36,7 +36,7 @@ async def test_last_of_max_steps_calls_is_in_text(play: "Play", steps: int | Non
 
 async def test_default_is_25_steps(play: "Play") -> None:
     ran = await play(play.endless())
-    assert (len(ran.sent), ran.turn.steps) == (25, 25)
+    assert (len(ran.requests), ran.turn.steps) == (25, 25)
 
 
 @pytest.mark.parametrize("answers_at", [23, 24, 25])
@@ -44,7 +44,7 @@ async def test_answer_in_time_finishes_the_turn(play: "Play", answers_at: int) -
     """The 24th call may still answer of its own accord; the 25th is the summary."""
     ran = await play(play.endless(answers_at=answers_at))
     assert ran.ended == (("finished", "answered") if answers_at < 25 else ("cap_hit", "step_cap"))
-    assert len(ran.sent) == answers_at
+    assert len(ran.requests) == answers_at
 
 
 def test_absent_steps_are_25_and_none_is_unlimited_up_to_200() -> None:
@@ -57,7 +57,7 @@ def test_absent_steps_are_25_and_none_is_unlimited_up_to_200() -> None:
 
 @pytest.mark.parametrize("steps", [24, 25, 26])
 async def test_agent_steps_win_over_the_preset(play: "Play", steps: int) -> None:
-    assert len((await play(play.endless(), Agent(name="glm", steps=steps))).sent) == steps
+    assert len((await play(play.endless(), Agent(name="glm", steps=steps))).requests) == steps
 
 
 @pytest.mark.parametrize("steps", [0, 1])
@@ -75,8 +75,8 @@ def test_invalid_number_of_steps_is_a_mistake(steps: object) -> None:
 async def test_last_call_disables_the_tools_and_asks_for_a_summary(play: "Play") -> None:
     """The definitions stay, and the request is the user's: GLM-CLI's own emptied list is refused by some providers."""
     ran = await play(play.endless(last="a.py is tidy, b.py is not."), steps=3)
-    last = ran.sent[-1]
-    assert (last.tool_choice, last.tools) == ("none", ran.sent[0].tools)
+    last = ran.requests[-1]
+    assert (last.tool_choice, last.tools) == ("none", ran.requests[0].tools)
     assert last.messages[-1].role == "user"
     for words in ("Stopped at the step limit (3 of 3)", "accomplished", "remains"):
         assert words in last.messages[-1].text
@@ -91,7 +91,7 @@ async def test_calls_of_the_last_reply_are_refused_and_the_turn_ends_in_text(pla
     assert ran.ended == ("cap_hit", "step_cap")
     assert ran.turn.text.startswith(text or "Stopped at the step limit (2 of 2). The model gave no summary.")
     results = [part.text for m in ran.turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
-    assert (results, ran.turn.tool_calls, len(ran.sent)) == (["noted 1"], 1, 2 if text else 3)
+    assert (results, ran.turn.tool_calls, len(ran.requests)) == (["noted 1"], 1, 2 if text else 3)
     assert len(ran.sentinels) == 1
 
 
@@ -108,20 +108,22 @@ async def test_missing_summary_is_replaced_by_a_fixed_summary(
 async def test_prompt_can_be_replaced(play: "Play") -> None:
     agent = Agent(name="glm", conclude_prompt="Stop: {limit}. Say what you did.")
     ran = await play(play.endless(), agent, steps=2)
-    assert ran.sent[-1].messages[-1].text == "Stop: Stopped at the step limit (2 of 2). Say what you did."
+    assert ran.requests[-1].messages[-1].text == "Stop: Stopped at the step limit (2 of 2). Say what you did."
 
 
 async def test_built_in_prompt_is_the_default(play: "Play") -> None:
     built_in = (files("turnwright") / "prompts" / "conclude.txt").read_text(encoding="utf-8")
     ran = await play(play.endless(), steps=2)
-    assert ran.sent[-1].messages[-1].text == built_in.replace("{limit}", "Stopped at the step limit (2 of 2)").strip()
+    assert (
+        ran.requests[-1].messages[-1].text == built_in.replace("{limit}", "Stopped at the step limit (2 of 2)").strip()
+    )
 
 
 @pytest.mark.parametrize(("rounds", "ended"), [(2, "finished"), (3, "doom_loop"), (4, "doom_loop")])
 async def test_doom_loop_ends_the_turn_before_the_step_limit(play: "Play", rounds: int, ended: str) -> None:
     """It is looked for beside the limit, and is an outcome of its own; nobody is asked."""
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * min(rounds, 3), "Done."))
-    assert (ran.ended[0], len(ran.sent)) == (ended, min(rounds, 3) + 1)
+    assert (ran.ended[0], len(ran.requests)) == (ended, min(rounds, 3) + 1)
 
 
 @pytest.mark.parametrize(("steps", "ended"), [(3, "step_cap"), (4, "step_cap"), (5, "doom_loop")])
@@ -132,4 +134,4 @@ async def test_step_limit_precedes_the_doom_loop_in_the_last_round(play: "Play",
 
 async def test_step_limit_holds_with_doom_detection_off(play: "Play") -> None:
     ran = await play(ScriptedModel(*[asks_for(("note", {"n": 1}))] * 24, "Half is done."), doom_threshold=None)
-    assert (ran.ended, len(ran.sent)) == (("cap_hit", "step_cap"), 25)
+    assert (ran.ended, len(ran.requests)) == (("cap_hit", "step_cap"), 25)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("steps", "expected"),
     [
         (4, None),
         (5, "Step 4/5 - 1 step remaining"),
@@ -26,10 +26,10 @@ pytestmark = pytest.mark.anyio
         (201, "Step 160/200 - 40 steps remaining"),
     ],
 )
-async def test_notice_counts_the_cap(play: "Play", steps: int, said: str | None) -> None:
+async def test_notice_counts_the_cap(play: "Play", steps: int, expected: str | None) -> None:
     """Of 4 steps the fourth is the summary, so that no step with tools is at 80 %."""
     ran = await play(play.endless(), steps=steps, tool_calls=None)
     notices = await ran.notices()
     texts = [notice_text(notice, ran.engine.setup.limits) for notice in notices]
-    assert texts[:1] == ([said] if said else [])
+    assert texts[:1] == ([expected] if expected else [])
     assert not texts or texts[-1].endswith(" - 1 step remaining")

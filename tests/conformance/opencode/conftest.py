@@ -44,7 +44,7 @@ class Ran:
     """A turn with what its model was sent."""
 
     turn: TurnResult
-    sent: list[ModelRequest]
+    requests: list[ModelRequest]
     engine: Engine
     sentinels: list[str] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class Ran:
     @property
     def choices(self) -> str:
         """For each model call `a` where tools were allowed and `n` where they were disabled."""
-        return "".join(request.tool_choice[0] for request in self.sent)
+        return "".join(request.tool_choice[0] for request in self.requests)
 
 
 class Play(Protocol):

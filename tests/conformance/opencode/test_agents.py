@@ -56,18 +56,18 @@ def test_own_agent_files_are_read(folder: Path) -> None:
     assert agents["build"].instructions == "You build."
 
 
-@pytest.mark.parametrize(("written", "steps"), [("maxSteps: 7", 7), ("steps: 7\nmaxSteps: 7", 7)])
+@pytest.mark.parametrize(("settings", "steps"), [("maxSteps: 7", 7), ("steps: 7\nmaxSteps: 7", 7)])
 def test_max_steps_is_read_as_steps_with_a_single_warning(
-    written: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    settings: str, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In opencode's files and in AGENTS.md."""
     (tmp_path / "agent").mkdir()
-    (tmp_path / "agent" / "a.md").write_text(f"---\ndescription: A.\n{written}\n---\n", encoding="utf-8")
+    (tmp_path / "agent" / "a.md").write_text(f"---\ndescription: A.\n{settings}\n---\n", encoding="utf-8")
     with caplog.at_level(logging.WARNING):
         (own,) = load_opencode_agents(tmp_path)
-        (one,) = parse_agents(f"---\nname: a\n{written}\n---\n")
-    assert (own.steps, one.steps) == (steps, steps)
-    line = 2 + written.count("\n")
+        (parsed,) = parse_agents(f"---\nname: a\n{settings}\n---\n")
+    assert (own.steps, parsed.steps) == (steps, steps)
+    line = 2 + settings.count("\n")
     assert [record.getMessage() for record in caplog.records] == [
         f"{tmp_path / 'agent' / 'a.md'}:{line + 1}: agent 'a': maxSteps: is the old name: write `steps`",
         f"AGENTS.md:{line + 1}: agent 'a': maxSteps: is the old name: write `steps`",
@@ -81,29 +81,32 @@ def test_conflicting_steps_and_max_steps_are_a_mistake(old: int, tmp_path: Path)
     (tmp_path / "agent" / "a.md").write_text(
         f"---\ndescription: A.\nsteps: 7\nmaxSteps: {old}\n---\n", encoding="utf-8"
     )
-    wanted = f":4: agent 'a': maxSteps: is {old}, but `steps` is 7: leave out `maxSteps`"
+    complaint = f":4: agent 'a': maxSteps: is {old}, but `steps` is 7: leave out `maxSteps`"
     with pytest.raises(AgentFileError) as own:
         load_opencode_agents(tmp_path)
-    with pytest.raises(AgentFileError) as other:
+    with pytest.raises(AgentFileError) as other_error:
         parse_agents(f"---\nname: a\nsteps: 7\nmaxSteps: {old}\n---\n")
-    assert (str(own.value), str(other.value)) == (f"{tmp_path / 'agent' / 'a.md'}{wanted}", f"AGENTS.md{wanted}")
+    assert (str(own.value), str(other_error.value)) == (
+        f"{tmp_path / 'agent' / 'a.md'}{complaint}",
+        f"AGENTS.md{complaint}",
+    )
 
 
 @pytest.mark.parametrize("name", ["steps", "maxSteps"])
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "complaint"),
     [(-1, "must be a whole number of at least 1, not -1"), (0, "must be a whole number of at least 1, not 0"), (1, "")],
 )
-def test_zero_steps_in_a_file_are_a_mistake(name: str, value: int, said: str, tmp_path: Path) -> None:
+def test_zero_steps_in_a_file_are_a_mistake(name: str, value: int, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     path = tmp_path / "agent" / "a.md"
     path.write_text(f"---\ndescription: A.\n{name}: {value}\n---\n", encoding="utf-8")
-    if not said:
+    if not complaint:
         assert [agent.steps for agent in load_opencode_agents(tmp_path)] == [value]
         return
     with pytest.raises(AgentFileError) as raised:
         load_opencode_agents(tmp_path)
-    assert str(raised.value) == f"{path}:3: agent 'a': steps: {said}"
+    assert str(raised.value) == f"{path}:3: agent 'a': steps: {complaint}"
 
 
 async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
@@ -111,14 +114,14 @@ async def _run_nested(folder: Path) -> tuple[TurnResult, Engine, ScriptedModel]:
     counts: dict[str, int] = {}
 
     def line(request: ModelRequest) -> ModelResponse | str:
-        who = request.messages[0].text.removeprefix("You ").removesuffix(".")
-        counts[who] = counts.get(who, 0) + 1
+        name = request.messages[0].text.removeprefix("You ").removesuffix(".")
+        counts[name] = counts.get(name, 0) + 1
         if request.tool_choice == "none":
-            return f"{who} stops."
-        target = {"build": "plan", "plan": "looker"}.get(who)
+            return f"{name} stops."
+        target = {"build": "plan", "plan": "looker"}.get(name)
         if target is not None:
-            return asks_for((target, {"prompt": f"{who} asks {counts[who]}"}))
-        return asks_for(("note", {"n": counts[who]}))
+            return asks_for((target, {"prompt": f"{name} asks {counts[name]}"}))
+        return asks_for(("note", {"n": counts[name]}))
 
     agents = load_opencode_agents(folder)
     plan = next(agent for agent in agents if agent.name == "plan")
@@ -148,13 +151,13 @@ async def test_nested_sub_agents_have_separate_counters(folder: Path) -> None:
 
 async def test_caller_receives_the_limit_reached_by_the_sub_agent(folder: Path) -> None:
     turn, _, _ = await _run_nested(folder)
-    told = [part.text for m in turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
-    assert len(told) == 3
-    assert all(text.startswith("plan stops.") and "cap_hit, step_cap" in text for text in told)
+    texts = [part.text for m in turn.messages for part in m.parts if isinstance(part, ToolResultPart)]
+    assert len(texts) == 3
+    assert all(text.startswith("plan stops.") and "cap_hit, step_cap" in text for text in texts)
 
 
 async def test_sub_agent_is_a_tool_with_the_agent_description(folder: Path, play: "Play") -> None:
     agents = load_opencode_agents(folder)
     ran = await play(ScriptedModel("Done."), primary_agents(agents)[0], tools=agent_tools(agents))
-    offered = {spec.name: spec.description for spec in ran.sent[0].tools}
+    offered = {spec.name: spec.description for spec in ran.requests[0].tools}
     assert {"plan": "Plans.", "looker": "Looks."}.items() <= offered.items()

@@ -30,14 +30,14 @@ async def test_identical_rounds_at_the_threshold_ask_a_person(play: "Play", thre
     if beside < 0:
         assert ran.ended == ("finished", "answered")
     else:
-        assert (ran.turn.paused, len(ran.sent)) == (True, threshold)
+        assert (ran.turn.paused, len(ran.requests)) == (True, threshold)
 
 
 async def test_preset_threshold_is_three(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3))
-    (asked,) = ran.turn.interrupts
-    assert (asked.id, asked.kind) == ("doom-1", InterruptKind.DOOM_LOOP)
-    assert asked.choices == ("go_on", "always", "stop")
+    (interrupt,) = ran.turn.interrupts
+    assert (interrupt.id, interrupt.kind) == ("doom-1", InterruptKind.DOOM_LOOP)
+    assert interrupt.choices == ("go_on", "always", "stop")
 
 
 async def test_rounds_of_the_whole_turn_are_compared(play: "Play") -> None:
@@ -56,20 +56,20 @@ async def test_go_on_clears_the_rounds(play: "Play") -> None:
     """Two more are not a loop, the third asks again."""
     ran = await play(ScriptedModel(*[SAME] * 6))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "go_on"})
-    assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 6)
+    assert ([interrupt.id for interrupt in again.interrupts], len(ran.requests)) == (["doom-2"], 6)
 
 
 async def test_always_applies_to_the_tool_of_the_loop_only(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 9, *[OTHER] * 3))
     again = await ran.engine.resume(ran.turn.id, {"doom-1": "always"})
-    assert ([one.id for one in again.interrupts], len(ran.sent)) == (["doom-2"], 12)
+    assert ([interrupt.id for interrupt in again.interrupts], len(ran.requests)) == (["doom-2"], 12)
 
 
 async def test_stop_concludes_with_a_reason(play: "Play") -> None:
     ran = await play(ScriptedModel(*[SAME] * 3, "I was going in circles."))
     turn = await ran.engine.resume(ran.turn.id, {"doom-1": "stop"})
     assert (turn.outcome, turn.reason, turn.text) == ("doom_loop", "doom_loop", "I was going in circles.")
-    assert "repeated the same tool calls: note" in ran.sent[-1].messages[-1].text
+    assert "repeated the same tool calls: note" in ran.requests[-1].messages[-1].text
 
 
 @pytest.mark.parametrize(("steps", "asks"), [(3, False), (4, False), (5, True)])

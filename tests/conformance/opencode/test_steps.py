@@ -44,7 +44,7 @@ async def test_answer_before_the_last_call_finishes_and_the_last_is_capped(play:
     """At N-1 the model answers of its own accord; at N it must, and that is CAP_HIT whatever it says."""
     ran = await play(play.endless(answers_at=cap + beside), Agent(name="build", steps=cap), tool_calls=None)
     assert ran.ended == (("finished", "answered") if beside else ("cap_hit", "step_cap"))
-    assert len(ran.sent) == cap + beside
+    assert len(ran.requests) == cap + beside
 
 
 async def test_single_step_answers_in_text_at_once(play: "Play") -> None:
@@ -79,15 +79,15 @@ def test_zero_steps_are_a_mistake() -> None:
 async def test_last_call_disables_tools_and_keeps_the_definitions(play: "Play") -> None:
     """opencode emptied the tools, which providers refuse with 400 once there are calls in the conversation."""
     ran = await play(play.endless(), Agent(name="build", steps=3))
-    assert ran.sent[-1].tool_choice == "none"
-    assert [request.tools for request in ran.sent] == [ran.sent[0].tools] * 3
-    assert [spec.name for spec in ran.sent[-1].tools] == ["note", "look"]
+    assert ran.requests[-1].tool_choice == "none"
+    assert [request.tools for request in ran.requests] == [ran.requests[0].tools] * 3
+    assert [spec.name for spec in ran.requests[-1].tools] == ["note", "look"]
 
 
 async def test_max_steps_instruction_is_the_last_message_with_the_user_role(play: "Play") -> None:
     """opencode sent it as the assistant's, a prefill, which thinking models refuse with 400."""
     ran = await play(play.endless(), Agent(name="build", steps=3))
-    last = ran.sent[-1].messages[-1]
+    last = ran.requests[-1].messages[-1]
     assert last.role == "user"
     for words in ("Stopped at the step limit (3 of 3)", "Tools are disabled", "accomplished", "remains", "next"):
         assert words in last.text
@@ -96,14 +96,14 @@ async def test_max_steps_instruction_is_the_last_message_with_the_user_role(play
 async def test_max_steps_instruction_is_sent_once_and_not_stored(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     assert [m.text for m in ran.turn.messages if m.role == "user"] == ["Tidy up."]
-    assert not any("Step limit" in m.text for request in ran.sent[:-1] for m in request.messages)
+    assert not any("Step limit" in m.text for request in ran.requests[:-1] for m in request.messages)
 
 
 async def test_instruction_can_be_replaced_per_agent(play: "Play") -> None:
     """opencode's is fixed, and a parent that expects data gets prose from its sub-agent."""
     agent = Agent(name="build", steps=2, conclude_prompt="{limit}. Answer in JSON.")
     ran = await play(play.endless(), agent)
-    assert ran.sent[-1].messages[-1].text == "Stopped at the step limit (2 of 2). Answer in JSON."
+    assert ran.requests[-1].messages[-1].text == "Stopped at the step limit (2 of 2). Answer in JSON."
 
 
 async def test_last_reply_is_the_text_of_the_turn(play: "Play") -> None:
@@ -140,10 +140,10 @@ async def test_status_contains_the_limit_and_advice(play: "Play") -> None:
 async def test_agents_of_an_engine_have_separate_steps(play: "Play") -> None:
     for name, steps in (("build", 4), ("plan", 2)):
         ran = await play(play.endless(), Agent(name=name, steps=steps))
-        assert len(ran.sent) == steps
+        assert len(ran.requests) == steps
 
 
 async def test_each_turn_of_a_session_counts_from_zero(play: "Play") -> None:
     ran = await play(play.endless(), Agent(name="build", steps=3))
     again = await ran.engine.run(Agent(name="build", steps=3), "Go on.", continue_from=ran.turn.id)
-    assert (again.steps, len(ran.sent)) == (3, 6)
+    assert (again.steps, len(ran.requests)) == (3, 6)

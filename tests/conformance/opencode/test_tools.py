@@ -28,9 +28,9 @@ async def _offered(play: "Play", folder: Path, name: str) -> list[str]:
     for file, front in FILES.items():
         (folder / "agent" / f"{file}.md").write_text(f"---\ndescription: {file}.\n{front}\n---\n", encoding="utf-8")
     agents = load_opencode_agents(folder)
-    agent = next(one for one in agents if one.name == name)
+    agent = next(agent for agent in agents if agent.name == name)
     ran = await play(ScriptedModel("Done."), agent, tools=agent_tools(agents))
-    return [spec.name for spec in ran.sent[0].tools]
+    return [spec.name for spec in ran.requests[0].tools]
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,6 @@ async def test_agent_naming_tools_has_only_named_tools_and_no_sub_agent(play: "P
     plan = Agent(name="plan", description="Plans.", mode="subagent")
     for tools in (("note",), ("note", "plan")):
         ran = await play(ScriptedModel("Done."), Agent(name="build", tools=tools), tools=agent_tools([plan]))
-        assert tuple(spec.name for spec in ran.sent[0].tools) == tools
+        assert tuple(spec.name for spec in ran.requests[0].tools) == tools
     with pytest.raises(ConfigError, match="there is no tool 'plan'"):
         await play(ScriptedModel("Done."), Agent(name="build", tools=("note", "plan")))
