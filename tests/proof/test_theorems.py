@@ -33,7 +33,7 @@ KNOWN = {*CONSTANTS, *CHANGING}
 
 
 def test_every_invariant_text_uses_known_names() -> None:
-    texts = [LIMITS, START, EVENTS, *BOUNDS.values(), *(one.text for one in INVARIANTS.values())]
+    texts = [LIMITS, START, EVENTS, *BOUNDS.values(), *(invariant.text for invariant in INVARIANTS.values())]
     texts += [potential(state) for state in State]
     for text in texts:
         assert names_in(text) <= KNOWN, text
@@ -60,10 +60,10 @@ def test_texts_agree_with_the_limits(steps: int | None, ceiling: int, concluding
     limits = Limits.model_validate(
         {"steps": steps, "ceiling": ceiling, "concluding": concluding, "max_retries": few, "max_compactions": few}
     )
-    given = {"asked": steps or 0, "no_steps": steps is None, "ceiling": ceiling, "after": concluding == "after"}
-    assert evaluate(CEILING, given)
-    given["cap"] = evaluate(CAP, given)
-    assert (given["cap"], evaluate(ALLOWANCE, given)) == (limits.cap, limits.allowance)
+    values = {"asked": steps or 0, "no_steps": steps is None, "ceiling": ceiling, "after": concluding == "after"}
+    assert evaluate(CEILING, values)
+    values["cap"] = evaluate(CAP, values)
+    assert (values["cap"], evaluate(ALLOWANCE, values)) == (limits.cap, limits.allowance)
     begun = values_of(Turn(limits)) | {"model_calls": 0}
     assert evaluate(LIMITS, begun)
     assert evaluate(START, begun)

@@ -38,9 +38,9 @@ def run(*arguments: str) -> Result:
 def diff(text: str, *options: str) -> str:
     """Return what a change to this text is said to do."""
     Path("new.md").write_text(text, encoding="utf-8")
-    said = run("--diff", "old.md", "new.md", *options)
-    assert (said.exit_code, said.stderr) == (0, "")
-    return said.stdout
+    result = run("--diff", "old.md", "new.md", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
 
 
 def test_diff_lists_changed_bounds_with_old_and_new_value() -> None:
@@ -53,7 +53,7 @@ def test_diff_lists_changed_bounds_with_old_and_new_value() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         ("steps: 5", "steps: 5\nmax_retries: 0", "model calls at most 24 -> 6; attempts a phase 4 -> 1"),
         ("steps: 5", "steps: 5\nbudget: 9", "tool calls 50 -> 9"),
@@ -77,19 +77,19 @@ def test_diff_lists_changed_bounds_with_old_and_new_value() -> None:
         ("Refactor.", "Refactor well.", ""),
     ],
 )
-def test_diff_describes_the_effect_of_each_change(old: str, new: str, said: str) -> None:
-    told = " ".join(diff(REFACTORER.replace(old, new)).split())
-    assert said in told
-    assert (told == "No bound of an agent changed.") == (said == "")
+def test_diff_describes_the_effect_of_each_change(old: str, new: str, expected: str) -> None:
+    text = " ".join(diff(REFACTORER.replace(old, new)).split())
+    assert expected in text
+    assert (text == "No bound of an agent changed.") == (expected == "")
 
 
 def test_team_bounds_change_with_the_sub_agents() -> None:
     reader = "\n---\nname: Reader\ndescription: Reads.\nmode: subagent\nsteps: 3\ntools: [read_file]\n---\nRead.\n"
-    said = " ".join(diff(REFACTORER.replace("[read_file]", "[read_file, Reader]") + reader).split())
-    assert "steps of the whole tree none -> 155" in said
-    assert "may now delegate" in said
-    assert "sub-agent added: Reader" in said
-    assert "Reader: new: steps 3; model calls at most 16; tool calls 50" in said
+    text = " ".join(diff(REFACTORER.replace("[read_file]", "[read_file, Reader]") + reader).split())
+    assert "steps of the whole tree none -> 155" in text
+    assert "may now delegate" in text
+    assert "sub-agent added: Reader" in text
+    assert "Reader: new: steps 3; model calls at most 16; tool calls 50" in text
 
 
 def test_agents_are_added_and_removed() -> None:
@@ -109,9 +109,11 @@ def test_unreadable_version_is_named(tmp_path: Path) -> None:
 
 
 def test_json_has_an_object_for_each_agent() -> None:
-    (one,) = map(json.loads, diff(REFACTORER.replace("steps: 5", "steps: 20\nbudget: null"), "--json").splitlines())
-    changes: dict[str, Any] = {change["what"]: change for change in one.pop("changes")}
-    assert one == {
+    (agent_diff,) = map(
+        json.loads, diff(REFACTORER.replace("steps: 5", "steps: 20\nbudget: null"), "--json").splitlines()
+    )
+    changes: dict[str, Any] = {change["what"]: change for change in agent_diff.pop("changes")}
+    assert agent_diff == {
         "agent": "Refactorer",
         "kind": "changed",
         "words": "Refactorer: steps 5 -> 20; model calls at most 24 -> 84; tool calls 50 -> unlimited;"
@@ -122,9 +124,9 @@ def test_json_has_an_object_for_each_agent() -> None:
 
 
 def test_markdown_has_a_table_for_a_pull_request() -> None:
-    said = diff(REFACTORER.replace("steps: 5", "steps: 20").replace("Refactorer", "Re|fac"), "--format", "markdown")
+    table = diff(REFACTORER.replace("steps: 5", "steps: 20").replace("Refactorer", "Re|fac"), "--format", "markdown")
     lines = [
-        [cell.strip() for cell in line.strip("|").split("|")] for line in said.splitlines() if line.startswith("|")
+        [cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines() if line.startswith("|")
     ]
     assert lines[2:] == [
         ["Re fac", "new agent", "", ""],
@@ -143,6 +145,6 @@ def test_mistake_in_a_file_is_named() -> None:
     Path("bytes.md").write_bytes(b"\xff\xfe")
     os.mkfifo("pipe.md")
     for arguments in (("old.md", "new.md"), ("old.md", "missing.md"), ("old.md", "bytes.md"), ("old.md", "pipe.md")):
-        said = run("--diff", *arguments)
-        assert (said.exit_code, said.stdout) == (2, "")
-        assert arguments[1] in said.stderr
+        result = run("--diff", *arguments)
+        assert (result.exit_code, result.stdout) == (2, "")
+        assert arguments[1] in result.stderr

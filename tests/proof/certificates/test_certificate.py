@@ -52,11 +52,11 @@ OWN: Final[dict[str, st.SearchStrategy[Any]]] = {
 }
 
 
-def agent_of(written: Values) -> Agent:
+def agent_of(values: Values) -> Agent:
     """An agent that sets exactly these limits."""
-    budget = {name: value for name, value in written.items() if name in BUDGET}
-    others = {name: value for name, value in written.items() if name not in BUDGET}
-    return Agent.model_validate({"name": "Tester", **others} | ({"budget": budget} if budget else {}))
+    budget = {name: value for name, value in values.items() if name in BUDGET}
+    settings = {name: value for name, value in values.items() if name not in BUDGET}
+    return Agent.model_validate({"name": "Tester", **settings} | ({"budget": budget} if budget else {}))
 
 
 own: Final = st.fixed_dictionaries({}, optional=OWN)
@@ -172,7 +172,7 @@ def test_derived_bound_names_the_underlying_settings() -> None:
     certified = certificate(Agent(name="Tester", steps=5, max_retries=1), Limits(concluding="within"))
     bound = named(certified)["model calls"]
     assert (bound.value, bound.formula) == (10, "(allowance + 1) x (1 + max_retries) = (4 + 1) x (1 + 1)")
-    assert [(one.field, one.value, one.set_by) for one in bound.settings] == [
+    assert [(setting.field, setting.value, setting.set_by) for setting in bound.settings] == [
         ("steps", 5, "agent"),
         ("ceiling", 200, "default"),
         ("concluding", "within", "configuration"),
@@ -237,7 +237,7 @@ def calling(**agents: tuple[str, ...]) -> Callable[[Agent], Mapping[str, Agent]]
 def below(certified: Certificate) -> dict[str, tuple[int, tuple[str, ...]]]:
     """Return the depth of each sub-agent, and the sub-agents that it may call."""
     assert certified.sub_agents is not None
-    return {one.tool: (one.depth, one.calls) for one in certified.sub_agents.agents}
+    return {agent.tool: (agent.depth, agent.calls) for agent in certified.sub_agents.agents}
 
 
 def test_agent_without_sub_agents_has_no_sub_agents_field() -> None:
@@ -348,8 +348,8 @@ ASKS: Final[dict[str, Callable[[Any, Any, Values], bool]]] = {
     "enum": lambda says, value, _: value in says,
     "const": lambda says, value, _: value == says,
     "pattern": lambda says, value, _: re.search(says, value) is not None,
-    "anyOf": lambda says, value, _: any(is_valid(value, one) for one in says),
-    "items": lambda says, value, _: all(is_valid(one, says) for one in value),
+    "anyOf": lambda says, value, _: any(is_valid(value, choice) for choice in says),
+    "items": lambda says, value, _: all(is_valid(item, says) for item in value),
     "required": lambda says, value, _: set(says) <= set(value),
     "properties": lambda says, value, _: all(is_valid(value[name], says[name]) for name in says if name in value),
     "additionalProperties": lambda _, value, schema: type(value) is dict and set(value) <= set(schema["properties"]),

@@ -41,7 +41,7 @@ def polite(_ctx: TurnContext, _text: str) -> None: ...
 
 def test_two_built_in_tools_ask_a_person(tmp_path: Path) -> None:
     code = certified_code(AGENT, builtin_tools(tmp_path))
-    assert {one.tool: one.asks for one in code.tools or ()} == {
+    assert {tool.tool: tool.asks for tool in code.tools or ()} == {
         "list_files": "never",
         "read_file": "never",
         "search_files": "never",
@@ -66,7 +66,7 @@ def test_tool_never_asks_only_without_a_way_to_ask() -> None:
     def dearest() -> None: ...
 
     code = certified_code(AGENT, [plain, asker, fragile, dear, dearest])
-    asks = [one.asks for one in code.tools or ()]
+    asks = [tool.asks for tool in code.tools or ()]
     assert asks == ["never", "perhaps", "perhaps", "perhaps", "always"]
 
 
@@ -96,5 +96,8 @@ def test_certificate_tells_whether_replies_are_reviewed(
 
 def test_hooks_and_guardrails_are_named() -> None:
     code = certified_code(Agent(name="Tester", guardrails=[polite]), [], [cap], [wary])
-    assert [(one.name, one.on) for one in code.hooks] == [("cap", ("before_tool",))]
-    assert [(one.name, one.checks) for one in code.guardrails] == [("wary", "input"), ("polite", "output")]
+    assert [(hook.name, hook.on) for hook in code.hooks] == [("cap", ("before_tool",))]
+    assert [(guardrail.name, guardrail.checks) for guardrail in code.guardrails] == [
+        ("wary", "input"),
+        ("polite", "output"),
+    ]

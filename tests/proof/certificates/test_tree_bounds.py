@@ -37,7 +37,7 @@ async def test_team_can_reach_the_certified_bounds() -> None:
         sub_agents = explain(engine, lead).sub_agents
         turn = await engine.run(lead, "go")
     turns = [turn.id, *(f"{turn.id}:call0000{number}" for number in (1, 2))]
-    facts = [fact for one in turns for _, fact in await store.facts(one)]
+    facts = [fact for turn in turns for _, fact in await store.facts(turn)]
 
     def count(*kinds: type[f.Fact]) -> int:
         return sum(isinstance(fact, kinds) for fact in facts)
@@ -73,14 +73,14 @@ def test_spending_of_calls_never_exceeds_the_bound(team: tuple[Caller, dict[str,
     bounds = tree_bounds(first, below, 3)
 
     def spend(caller: Caller, depth: int, lease: int | None) -> TreeBounds:
-        one, may_call = caller
-        left = one.tool_calls if lease is None else one.within(lease)
-        turns, steps, model_calls, tool_calls = 1, one.cap, one.model_calls, 0
-        for _ in range(one.allowance * one.calls_per_step):
-            if left is not None and left - tool_calls <= 0:
+        limits, may_call = caller
+        budget = limits.tool_calls if lease is None else limits.within(lease)
+        turns, steps, model_calls, tool_calls = 1, limits.cap, limits.model_calls, 0
+        for _ in range(limits.allowance * limits.calls_per_step):
+            if budget is not None and budget - tool_calls <= 0:
                 break
             tool_calls += 1
-            rest = None if left is None else left - tool_calls
+            rest = None if budget is None else budget - tool_calls
             if may_call and depth < deep and rest != 0:
                 child = spend(below[may_call[0]], depth + 1, rest)
                 turns, steps, model_calls = turns + child.turns, steps + child.steps, model_calls + child.model_calls
@@ -93,6 +93,6 @@ def test_spending_of_calls_never_exceeds_the_bound(team: tuple[Caller, dict[str,
 
 @given(teams)
 def test_agent_without_sub_agents_is_bounded_by_own_limits(team: tuple[Caller, dict[str, Caller]]) -> None:
-    one = team[0][0]
-    alone = TreeBounds(turns=1, steps=one.cap, model_calls=one.model_calls, tool_calls=one.calls)
-    assert tree_bounds((one, ()), team[1], 3) == tree_bounds(team[0], team[1], 0) == alone
+    limits = team[0][0]
+    alone = TreeBounds(turns=1, steps=limits.cap, model_calls=limits.model_calls, tool_calls=limits.calls)
+    assert tree_bounds((limits, ()), team[1], 3) == tree_bounds(team[0], team[1], 0) == alone

@@ -88,9 +88,9 @@ def rows(table: str) -> dict[int, list[str]]:
 
 
 def table(*options: str) -> dict[int, list[str]]:
-    said = run("--agents", "AGENTS.md", "--format", "table", *options)
-    assert (said.exit_code, said.stderr) == (0, "")
-    return rows(said.stdout)
+    result = run("--agents", "AGENTS.md", "--format", "table", *options)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return rows(result.stdout)
 
 
 def test_rows_unreachable_by_an_agent_are_left_out() -> None:
@@ -156,9 +156,9 @@ def test_synthesis_of_an_app_has_a_row() -> None:
 
 
 def test_page_has_the_chart_the_team_and_the_bounds() -> None:
-    said = run("--agents", "AGENTS.md", "--agent", "lead")
-    assert (said.exit_code, said.stderr) == (0, "")
-    chart, flow = re.findall(r"```mermaid\n(.*?)```", said.stdout, re.DOTALL)
+    result = run("--agents", "AGENTS.md", "--agent", "lead")
+    assert (result.exit_code, result.stderr) == (0, "")
+    chart, flow = re.findall(r"```mermaid\n(.*?)```", result.stdout, re.DOTALL)
     assert "stateDiagram-v2" in chart
     assert flow == (
         "flowchart TD\n"
@@ -171,15 +171,15 @@ def test_page_has_the_chart_the_team_and_the_bounds() -> None:
         '    agent1 -->|"Reader"| agent2\n'
         "    first -.- tree\n"
     )
-    assert "Sub-agents are nested at most 3 deep. Leases: after a reply" in said.stdout
-    assert re.search(r"\| model calls +\| 52 ", said.stdout)
-    numbers = set(rows(said.stdout.partition("## Rows")[2]))
-    assert f"can take {len(numbers)} of the {len(ROWS)} rows of the chart" in said.stdout
+    assert "Sub-agents are nested at most 3 deep. Leases: after a reply" in result.stdout
+    assert re.search(r"\| model calls +\| 52 ", result.stdout)
+    numbers = set(rows(result.stdout.partition("## Rows")[2]))
+    assert f"can take {len(numbers)} of the {len(ROWS)} rows of the chart" in result.stdout
 
 
 def test_all_agents_have_pages_without_a_given_name() -> None:
-    said = run("--agents", "AGENTS.md")
-    assert re.findall(r"(?m)^# (.*)", said.stdout) == ["Lead", "Editor", "Reader"]
+    result = run("--agents", "AGENTS.md")
+    assert re.findall(r"(?m)^# (.*)", result.stdout) == ["Lead", "Editor", "Reader"]
     refused = run("--agents", "AGENTS.md", "--format", "mermaid")
     assert refused.exit_code == 2
     assert "a picture in mermaid shows one agent: choose one with --agent: Lead, Editor, Reader" in refused.stderr
@@ -187,9 +187,9 @@ def test_all_agents_have_pages_without_a_given_name() -> None:
 
 def test_pages_are_written_beside_the_agents(team: Path) -> None:
     """The check names a stale page after a change of the agents, and the page of an agent that is gone."""
-    written = run("--agents", "AGENTS.md", "--write", "agents")
+    result = run("--agents", "AGENTS.md", "--write", "agents")
     names = ["lead.md", "editor.md", "reader.md"]
-    assert written.stdout.splitlines() == [f"wrote {Path('agents', name)}" for name in names]
+    assert result.stdout.splitlines() == [f"wrote {Path('agents', name)}" for name in names]
     assert run("--agents", "AGENTS.md", "--write", "agents").stdout == "agents is up to date\n"
     (team / "agents" / "notes.md").write_text("Our own page.\n", encoding="utf-8")
     assert run("--agents", "AGENTS.md", "--check", "agents").exit_code == 0
@@ -207,8 +207,8 @@ def test_pages_are_written_beside_the_agents(team: Path) -> None:
 
 def test_names_in_any_script_have_separate_pages(team: Path) -> None:
     (team / "AGENTS.md").write_text("---\nname: 日本 語\n---\nx\n\n---\nname: 中国\n---\ny\n", "utf-8")
-    written = run("--agents", "AGENTS.md", "--write", "agents").stdout.splitlines()
-    assert written == [f"wrote {Path('agents', name)}" for name in ("日本_語.md", "中国.md")]
+    lines = run("--agents", "AGENTS.md", "--write", "agents").stdout.splitlines()
+    assert lines == [f"wrote {Path('agents', name)}" for name in ("日本_語.md", "中国.md")]
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ def test_agent_has_no_overlay(options: tuple[str, ...]) -> None:
 
 @pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
 def test_chart_of_an_agent_is_drawn_as_svg() -> None:
-    said = run("--agents", "AGENTS.md", "--agent", "Reader", "--format", "svg")
-    assert said.exit_code == 0
-    assert "STREAM" in said.stdout
-    assert "PAUSED" not in said.stdout
+    result = run("--agents", "AGENTS.md", "--agent", "Reader", "--format", "svg")
+    assert result.exit_code == 0
+    assert "STREAM" in result.stdout
+    assert "PAUSED" not in result.stdout
 
 
 def test_agent_name_is_escaped_in_mermaid_and_markdown(team: Path) -> None:
@@ -234,7 +234,7 @@ def test_agent_name_is_escaped_in_mermaid_and_markdown(team: Path) -> None:
     (team / "AGENTS.md").write_text(
         TEAM.replace("name: Reader", f"name: '{name}'").replace("tools: [read_file, Reader, ", "tools: ["), "utf-8"
     )
-    said = run("--agents", "AGENTS.md", "--agent", "Lead")
-    labels = re.findall(r'(?m)^    (?:first|agent\d)\["([^"]*)"\]$', said.stdout)
+    result = run("--agents", "AGENTS.md", "--agent", "Lead")
+    labels = re.findall(r'(?m)^    (?:first|agent\d)\["([^"]*)"\]$', result.stdout)
     assert len(labels) == 3
     assert all(not set(label.replace("<br/>", "")) & set('"<>`|;') for label in labels)

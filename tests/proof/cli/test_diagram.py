@@ -109,13 +109,13 @@ def test_check_names_missing_files(tmp_path: Path) -> None:
 
 @needs_graphviz
 def test_written_files_pass_the_check(tmp_path: Path) -> None:
-    made = tmp_path / "new" / "diagrams"
-    written = run("--write", str(made))
-    assert written.exit_code == 0
-    assert written.stdout.splitlines() == [f"wrote {made / name}" for name in NAMES]
-    assert run("--check", str(made)).exit_code == 0
-    again = run("--write", str(made))
-    assert (again.exit_code, again.stdout) == (0, f"{made} is up to date\n")
+    folder = tmp_path / "new" / "diagrams"
+    result = run("--write", str(folder))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"wrote {folder / name}" for name in NAMES]
+    assert run("--check", str(folder)).exit_code == 0
+    again = run("--write", str(folder))
+    assert (again.exit_code, again.stdout) == (0, f"{folder} is up to date\n")
 
 
 def test_uncreatable_directory_is_an_error_without_a_traceback(tmp_path: Path) -> None:
@@ -269,9 +269,9 @@ def test_unknown_turn_is_a_user_mistake(cli: "Cli", recorded: Recorded) -> None:
     assert "there is no store nowhere.db" in nowhere.stderr
 
 
-def _written(path: Path, *taken: int) -> Path:
+def _written(path: Path, *taken_rows: int) -> Path:
     """A file in which these rows were taken, each as often as its number says."""
-    RowCounts(tuple(number if number in taken else 0 for number in range(1, len(ROWS) + 1))).write(path)
+    RowCounts(tuple(number if number in taken_rows else 0 for number in range(1, len(ROWS) + 1))).write(path)
     return path
 
 
@@ -297,11 +297,11 @@ def test_coverage_is_drawn_as_svg(tmp_path: Path) -> None:
 
 
 def test_several_files_of_coverage_are_added_up(tmp_path: Path) -> None:
-    one, other = _written(tmp_path / "one.json", 10, 14), _written(tmp_path / "other.json", 14, 20)
-    result = run("--coverage", str(one), "--coverage", str(other), "--format", "table")
+    first, second = _written(tmp_path / "one.json", 10, 14), _written(tmp_path / "other.json", 14, 20)
+    result = run("--coverage", str(first), "--coverage", str(second), "--format", "table")
     assert result.exit_code == 0
-    said = {number: count for number, count in enumerate(column(result.stdout), start=1) if count != "**0**"}
-    assert said == {10: "10", 14: "28", 20: "20"}
+    counts = {number: count for number, count in enumerate(column(result.stdout), start=1) if count != "**0**"}
+    assert counts == {10: "10", 14: "28", 20: "20"}
 
 
 def test_coverage_of_another_chart_is_refused(tmp_path: Path) -> None:

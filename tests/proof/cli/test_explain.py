@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_certificate_of_an_agent_is_printed_as_json(cli: "Cli") -> None:
     """It is the very certificate that an embedder gets, and nothing else is printed."""
     file = cli.agent("steps: 5", "concluding: within", "max_retries: 1", "budget: {tool_calls: 9, seconds: 60}")
-    (said,) = cli.run("explain", "--agents", file, "--json").events
+    (data,) = cli.run("explain", "--agents", file, "--json").events
     agent = Agent.model_validate(
         {
             "name": "Tester",
@@ -30,9 +30,9 @@ def test_certificate_of_an_agent_is_printed_as_json(cli: "Cli") -> None:
         }
     )
     code = code_reader(lambda _: builtin_tools(Path()))
-    assert Certificate.from_json(said) == certificate(agent, code_of=code)
-    assert (said["schema"], said["agent"]) == ("turnwright/certificate/2", "Tester")
-    assert said["bounds"][0] == {
+    assert Certificate.from_json(data) == certificate(agent, code_of=code)
+    assert (data["schema"], data["agent"]) == ("turnwright/certificate/2", "Tester")
+    assert data["bounds"][0] == {
         "bound": "cap",
         "value": 5,
         "formula": "min(steps, ceiling) = min(5, 200)",
@@ -58,37 +58,39 @@ def test_printed_columns_equal_the_certificate(cli: "Cli") -> None:
     table = lines[lines.index(head) + 1 :][: len(bounds)]
     for line, bound in zip(table, bounds, strict=True):
         cells = [line[start:end].strip() for start, end in zip(at, [*at[1:], None], strict=True)]
-        others = ", ".join(f"{one['field']}: {one['set_by']}" for one in bound["settings"][1:])
+        other_settings = ", ".join(f"{setting['field']}: {setting['set_by']}" for setting in bound["settings"][1:])
         value = "off" if bound["value"] is None else str(bound["value"]).removesuffix(".0")
-        who = f"{bound['set_by']} ({others})" if others else bound["set_by"]
-        assert cells == [bound["bound"], value, who, bound["exactness"], bound["formula"]]
+        source = f"{bound['set_by']} ({other_settings})" if other_settings else bound["set_by"]
+        assert cells == [bound["bound"], value, source, bound["exactness"], bound["formula"]]
     assert "1234567" in text.out
     assert f"Chart 4, 75 rows, SHA-256 {as_json.last['chart']['digest']}" in lines
     assert all(f"{exactness}: {means}" in lines for exactness, means in EXACTNESS.items())
 
 
 def test_reasons_for_ending_are_explained_with_advice(cli: "Cli") -> None:
-    said = cli.run("explain", "--steps", "0")
-    assert (said.code, said.err) == (0, "")
-    assert "min(steps, ceiling) = min(0, 200)" in said.out
-    assert "(allowance + 1) x (1 + max_retries) = (0 + 1) x (1 + 3)" in said.out
+    result = cli.run("explain", "--steps", "0")
+    assert (result.code, result.err) == (0, "")
+    assert "min(steps, ceiling) = min(0, 200)" in result.out
+    assert "(allowance + 1) x (1 + max_retries) = (0 + 1) x (1 + 3)" in result.out
     for reason, meaning in REASONS.items():
-        assert f"{reason} " in said.out
-        assert f"{meaning.means} {meaning.next}" in said.out
+        assert f"{reason} " in result.out
+        assert f"{meaning.means} {meaning.next}" in result.out
 
 
 def test_flag_precedes_the_configuration_file(cli: "Cli") -> None:
     cli.agent("steps: 5")
-    asked = ["explain", "--agent", "Tester", "--json"]
-    named, changed, above = cli.each(asked, [*asked, "--steps", "7"], [*asked, "--steps", "500"])
-    caps = [(said.last["bounds"][0]["value"], said.last["bounds"][0]["set_by"]) for said in (named, changed, above)]
+    command = ["explain", "--agent", "Tester", "--json"]
+    configured, changed, above = cli.each(command, [*command, "--steps", "7"], [*command, "--steps", "500"])
+    caps = [
+        (done.last["bounds"][0]["value"], done.last["bounds"][0]["set_by"]) for done in (configured, changed, above)
+    ]
     assert caps == [(5, "agent"), (7, "configuration"), (200, "ceiling")]
 
 
 def test_tool_timeout_flag_precedes_the_file(cli: "Cli") -> None:
     file = cli.agent("tool_timeout: 60")
-    said = cli.run("explain", "--agents", file, "--tool-timeout", "20").out
-    (line,) = (line for line in said.splitlines() if line.startswith("seconds of a tool call"))
+    output = cli.run("explain", "--agents", file, "--tool-timeout", "20").out
+    (line,) = (line for line in output.splitlines() if line.startswith("seconds of a tool call"))
     assert line.split()[5:7] == ["20", "flag"]
 
 
@@ -98,9 +100,9 @@ def test_printed_schema_equals_the_frozen_schema(cli: "Cli") -> None:
 
 def test_tools_unavailable_to_the_agent_are_named(cli: "Cli") -> None:
     cli.agent("tools: [stock, read_file]")
-    said = cli.run("explain", "--agent", "Tester")
-    assert said.code == 0
-    assert said.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")
+    result = cli.run("explain", "--agent", "Tester")
+    assert result.code == 0
+    assert result.err.startswith("turnwright: unknown tools: stock: name their module with --tools. ")
 
 
 def test_turn_explanation_names_the_show_command(cli: "Cli") -> None:

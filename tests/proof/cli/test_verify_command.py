@@ -98,11 +98,11 @@ def test_json_report_is_a_single_object(capsys: pytest.CaptureFixture[str]) -> N
     report.add("the chart", [Check("it is complete", Verdict.HOLDS, "all of it")])
     report.add_walks("the machine", [REST])
     assert report.close() == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["verdict"], len(said["checks"])) == ("holds", 1 + len(Property))
-    assert said["checks"][0] == {"claim": "it is complete", "verdict": "holds", "detail": "all of it", "witness": []}
-    assert (said["walks"], said["configurations"], said["events"]) == (2, 1_000, 2_000)
-    assert said["ends"] == REST.ends
+    data = json.loads(capsys.readouterr().out)
+    assert (data["verdict"], len(data["checks"])) == ("holds", 1 + len(Property))
+    assert data["checks"][0] == {"claim": "it is complete", "verdict": "holds", "detail": "all of it", "witness": []}
+    assert (data["walks"], data["configurations"], data["events"]) == (2, 1_000, 2_000)
+    assert data["ends"] == REST.ends
 
 
 # A way to an end.
@@ -171,10 +171,15 @@ DRAWN: Final = (
 
 def test_json_path_names_each_event_and_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert answer("aborted", reach([TWO], read_goal("aborted", ["CONCLUDE"])[0]), "one case", as_json=True) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["reached"], said["end"], said["also_reached"]) == (True, "aborted/aborted", ["step_cap"])
-    assert (said["limits"]["steps"], said["widest"], said["synthesis"], said["delegates"]) == (2, 1, False, False)
-    *_, last = said["path"]
+    report = json.loads(capsys.readouterr().out)
+    assert (report["reached"], report["end"], report["also_reached"]) == (True, "aborted/aborted", ["step_cap"])
+    assert (report["limits"]["steps"], report["widest"], report["synthesis"], report["delegates"]) == (
+        2,
+        1,
+        False,
+        False,
+    )
+    *_, last = report["path"]
     abort = next(place for place, row in enumerate(ROWS, start=1) if (row.source, row.trigger) == ("CONCLUDE", "abort"))
     assert last == {
         "happened": "somebody aborts the turn",
@@ -188,10 +193,10 @@ def test_json_path_names_each_event_and_row(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("as_json", [False, True])
 def test_path_beyond_the_bound_is_inconclusive(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
     """The bound was hit: nothing is claimed beyond it."""
-    found = reach([SMALL], read_goal("cap_hit/cost", ())[0])
-    assert answer("cap_hit/cost", found, "the 1 cases of bound 0", as_json=as_json) == 6
+    result = reach([SMALL], read_goal("cap_hit/cost", ())[0])
+    assert answer("cap_hit/cost", result, "the 1 cases of bound 0", as_json=as_json) == 6
     out = capsys.readouterr().out
-    assert f"not in {found.configurations} configurations of the 1 cases of bound 0" in out
+    assert f"not in {result.configurations} configurations of the 1 cases of bound 0" in out
     assert "inconclusive" in out
     assert "holds" not in out
 
@@ -205,7 +210,7 @@ def test_truncated_search_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "ends"),
+    ("goal", "ends"),
     [
         ("doom_loop", {"doom_loop/doom_loop"}),
         ("aborted", {"aborted/aborted", "aborted/superseded"}),  # the outcome, not the reason of that name
@@ -215,8 +220,8 @@ def test_truncated_search_is_reported(capsys: pytest.CaptureFixture[str]) -> Non
         ("finished", {"finished/answered", "finished/text_only", "finished/truncated"}),
     ],
 )
-def test_end_is_an_outcome_a_reason_or_both(asked: str, ends: set[str]) -> None:
-    assert read_goal(asked, ())[0] == Goal(frozenset(ends))
+def test_end_is_an_outcome_a_reason_or_both(goal: str, ends: set[str]) -> None:
+    assert read_goal(goal, ())[0] == Goal(frozenset(ends))
 
 
 def test_goal_conditions_are_states_events_and_values() -> None:
@@ -231,7 +236,7 @@ def test_goal_conditions_are_states_events_and_values() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "condition", "says"),
+    ("goal", "condition", "says"),
     [
         ("paused", "", r"--can-reach paused: is a state, not an ending: use --can-reach END --with PAUSED"),
         ("cap", "", r"--can-reach cap: no such end.*cap_hit: budget, cost, deadline, no_call_ran, step_cap, tokens"),
@@ -240,9 +245,9 @@ def test_goal_conditions_are_states_events_and_values() -> None:
         ("failed", "caps=3", r"--with caps=3: there is no limit 'caps' \(there are steps, ceiling"),
     ],
 )
-def test_unknown_goal_lists_the_known_goals(asked: str, condition: str, says: str) -> None:
+def test_unknown_goal_lists_the_known_goals(goal: str, condition: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        read_goal(asked, [condition] if condition else [])
+        read_goal(goal, [condition] if condition else [])
 
 
 def test_cases_are_narrowed_to_a_value_or_built() -> None:
@@ -274,15 +279,19 @@ def test_invalid_value_of_a_field_is_refused(name: str, value: object, says: str
 
 
 def test_command_prints_a_path_or_a_line_on_stderr(cli: "Cli") -> None:
-    found, wrong, alone, both, cut = cli.each(
+    found_path, wrong, alone, both_options, cut = cli.each(
         ["verify", "--bound", "0", "--can-reach", "deadline", "--with", "seconds=9", "--json", "--processes", "1"],
         ["verify", "--can-reach", "heaven"],
         ["verify", "--with", "PAUSED"],
         ["verify", "--can-reach", "failed", "--no-walk"],
         ["verify", "--bound", "0", "--max-configurations", "1", "--processes", "1"],
     )
-    assert (found.code, found.events[0]["end"], found.events[0]["limits"]["seconds"]) == (0, "cap_hit/deadline", 9)
-    for done, says in ((wrong, "heaven"), (alone, "--can-reach"), (both, "--no-walk and --can-reach")):
+    assert (found_path.code, found_path.events[0]["end"], found_path.events[0]["limits"]["seconds"]) == (
+        0,
+        "cap_hit/deadline",
+        9,
+    )
+    for done, says in ((wrong, "heaven"), (alone, "--can-reach"), (both_options, "--no-walk and --can-reach")):
         assert (done.code, done.out) == (2, "")
         assert says in done.err
         assert len(done.err.splitlines()) == 1
@@ -293,18 +302,18 @@ def test_command_prints_a_path_or_a_line_on_stderr(cli: "Cli") -> None:
 
 
 def test_proof_queries_are_written_and_the_walk_can_be_skipped(cli: "Cli") -> None:
-    written, lint_alone, both = cli.each(
+    queries, lint_alone, both_options = cli.each(
         ["verify", "--smt-export", "smt"],
         ["verify", "--no-walk", "--json"],
         ["verify", "--can-reach", "failed", "--smt"],
     )
     files = sorted((cli.folder / "smt").iterdir())
-    assert (written.code, len(written.out.splitlines())) == (0, len(files))
+    assert (queries.code, len(queries.out.splitlines())) == (0, len(files))
     assert {file.suffix for file in files} == {".smt2"}
     assert (lint_alone.code, len(lint_alone.events[0]["checks"]), lint_alone.events[0]["walks"]) == (0, 9, 0)
     assert (
-        both.code,
-        both.err.splitlines()[0].endswith("--smt and --can-reach exclude each other: give one of them"),
+        both_options.code,
+        both_options.err.splitlines()[0].endswith("--smt and --can-reach exclude each other: give one of them"),
     ) == (
         2,
         True,

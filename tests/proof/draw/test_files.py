@@ -62,10 +62,10 @@ def test_checkout_with_other_line_endings_is_fresh(copy: Path) -> None:
 
 @needs_graphviz
 def test_writing_creates_the_directory_and_fresh_files(tmp_path: Path) -> None:
-    made = tmp_path / "some" / "where"
-    assert sorted(write(made)) == sorted(NAMES)
-    assert stale(made) == {}
-    assert write(made) == ()
+    folder = tmp_path / "some" / "where"
+    assert sorted(write(folder)) == sorted(NAMES)
+    assert stale(folder) == {}
+    assert write(folder) == ()
 
 
 @pytest.mark.usefixtures("no_graphviz")

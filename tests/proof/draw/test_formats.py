@@ -45,8 +45,8 @@ def _plain(html: str) -> str:
 
 
 def test_mermaid_has_each_arrow_once_with_the_rows(picture: Picture) -> None:
-    found = re.findall(r"^    (\w+) --> (\w+) : (.*)$", to_mermaid(picture), flags=re.MULTILINE)
-    assert [(source, dest, text.replace("<br/>", " ")) for source, dest, text in found] == [
+    arrows = re.findall(r"^    (\w+) --> (\w+) : (.*)$", to_mermaid(picture), flags=re.MULTILINE)
+    assert [(source, dest, text.replace("<br/>", " ")) for source, dest, text in arrows] == [
         (arrow.source, arrow.dest, _on(arrow)) for arrow in picture.arrows
     ]
 
@@ -67,8 +67,8 @@ def test_mermaid_labels_contain_no_special_character(picture: Picture) -> None:
 
 
 def test_dot_has_every_state_as_a_node(picture: Picture) -> None:
-    found = re.findall(r"^  ([A-Z_]+) \[label", to_dot(picture), flags=re.MULTILINE)
-    assert found == list(State)
+    nodes = re.findall(r"^  ([A-Z_]+) \[label", to_dot(picture), flags=re.MULTILINE)
+    assert nodes == list(State)
 
 
 def test_dot_leads_every_arrow_through_a_card_with_the_rows(picture: Picture) -> None:
@@ -119,13 +119,13 @@ def test_dot_distinguishes_the_kinds_of_states(picture: Picture) -> None:
     text = to_dot(picture)
     looks = {
         node.kind: {
-            re.sub(r"label=(<.*>|\".*\") ", "", found)
-            for found in re.findall(rf"^  {node.state} \[(.*)\]$", text, flags=re.MULTILINE)
+            re.sub(r"label=(<.*>|\".*\") ", "", attributes)
+            for attributes in re.findall(rf"^  {node.state} \[(.*)\]$", text, flags=re.MULTILINE)
         }
         for node in picture.nodes
     }
     assert all(len(look) == 1 for look in looks.values())
-    assert len({look for found in looks.values() for look in found}) == len(NodeKind)
+    assert len({look for kind_looks in looks.values() for look in kind_looks}) == len(NodeKind)
 
 
 def test_dot_without_hints_is_complete(picture: Picture) -> None:
@@ -143,10 +143,10 @@ def test_table_equals_the_chart_row_by_row(picture: Picture) -> None:
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     assert cells[0] == ["#", "from", "event", "guard", "to", "reason"]
     assert len(cells) == 2 + len(ROWS)
-    for number, (row, shown) in enumerate(zip(ROWS, cells[2:], strict=True), start=1):
-        assert shown[:3] == [str(number), row.source, row.trigger]
-        assert shown[3] == row.guard.words if row.guard.text else shown[3] in {"", "otherwise"}
-        assert shown[4:] == [row.dest, row.reason or ""]
+    for number, (row, row_cells) in enumerate(zip(ROWS, cells[2:], strict=True), start=1):
+        assert row_cells[:3] == [str(number), row.source, row.trigger]
+        assert row_cells[3] == row.guard.words if row.guard.text else row_cells[3] in {"", "otherwise"}
+        assert row_cells[4:] == [row.dest, row.reason or ""]
 
 
 def test_page_has_both_views_the_rows_and_every_reason(picture: Picture) -> None:

@@ -67,11 +67,13 @@ def test_lines_are_the_rows(picture: Picture) -> None:
 
 
 def test_guardless_row_says_otherwise_only_after_other_rows(picture: Picture) -> None:
-    said = {line.number: line.guard for arrow in picture.arrows for line in arrow.lines}
+    guards = {line.number: line.guard for arrow in picture.arrows for line in arrow.lines}
     for number, row in enumerate(ROWS, start=1):
         if not row.guard.text:
-            before = any((one.source, one.trigger) == (row.source, row.trigger) for one in ROWS[: number - 1])
-            assert said[number] == ("otherwise" if before else "")
+            before = any(
+                (earlier.source, earlier.trigger) == (row.source, row.trigger) for earlier in ROWS[: number - 1]
+            )
+            assert guards[number] == ("otherwise" if before else "")
 
 
 def test_single_arrow_joins_two_states_and_keeps_the_row_order(picture: Picture) -> None:
@@ -103,10 +105,10 @@ def test_ends_have_the_reasons_of_the_design(picture: Picture) -> None:
 
 
 def test_every_reason_has_an_end_and_a_meaning(picture: Picture) -> None:
-    found = endings(picture)
-    assert list(found) == list(EndReason)
-    assert set(found) == set(REASONS)
-    assert all(len(states) == 1 for states in found.values())
+    ends_by_reason = endings(picture)
+    assert list(ends_by_reason) == list(EndReason)
+    assert set(ends_by_reason) == set(REASONS)
+    assert all(len(states) == 1 for states in ends_by_reason.values())
 
 
 def test_only_an_abort_takes_the_reason_from_the_event(picture: Picture) -> None:
@@ -141,20 +143,24 @@ def _may_be_folded(row: Row) -> bool:
 def test_stopping_and_repeated_rows_are_folded(picture: Picture) -> None:
     folded = {line.number for rows in fold_common_rows(picture).folded for line in rows.lines}
     for number, row in enumerate(ROWS, start=1):
-        alike = [one for one in ROWS if one[1:3] == row[1:3] and one.reason == row.reason and one.source != row.source]
+        alike = [
+            other_row
+            for other_row in ROWS
+            if other_row[1:3] == row[1:3] and other_row.reason == row.reason and other_row.source != row.source
+        ]
         assert (number in folded) == (_may_be_folded(row) and any(map(_may_be_folded, alike)))
 
 
 def test_note_lists_each_row_once_with_event_guard_and_reason(picture: Picture) -> None:
     folded = fold_common_rows(picture).folded
-    shown = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
-    assert len(set(shown)) == len(shown)
+    notes = [(rows.shown.event, rows.shown.guard, rows.shown.reason, rows.dest) for rows in folded]
+    assert len(set(notes)) == len(notes)
     for rows in folded:
         assert len({(line.event, line.reason) for line in rows.lines}) == 1
         guards = {line.guard for line in rows.lines}
         assert guards == {rows.shown.guard} or (guards, rows.shown.guard) == ({"", "otherwise"}, "")
         assert len(set(rows.sources)) == len(rows.sources)
-    assert {event for event, *_ in shown} == {"tripped", "abort", "fail", "expire", "attempt_failed", "replied"}
+    assert {event for event, *_ in notes} == {"tripped", "abort", "fail", "expire", "attempt_failed", "replied"}
     assert [rows.sources for rows in folded if rows.dest is None] == [
         (State.STREAM, State.COMPACT, State.REVIEW, State.TEXT_ONLY)
     ]

@@ -55,15 +55,15 @@ def turn() -> Overlay:
 
 def _rows_of_dot(dot: str) -> dict[int, tuple[str, str]]:
     """Return the HTML of each row, and the text of its count."""
-    found = {}
+    labels = {}
     for label in re.findall(r"\[shape=plain label=<(.*)>\]", dot):
         for html in re.split(r'(?=<TR><TD WIDTH="1"[^>]*></TD><TD ALIGN="RIGHT"[^>]*><FONT)', label)[1:]:
             number = re.search(r">(\d+)</FONT>", html)
             count = re.search(r'<TD ROWSPAN="\d+"[^>]*>(.*?)</TD>', html)
             assert number is not None
             assert count is not None
-            found[int(number[1])] = (html, re.sub("<[^>]*>", "", count[1]))
-    return found
+            labels[int(number[1])] = (html, re.sub("<[^>]*>", "", count[1]))
+    return labels
 
 
 @pytest.mark.parametrize("form", FORMATS)
@@ -110,8 +110,8 @@ def test_row_of_another_chart_is_no_row_of_the_picture() -> None:
 def test_structure_of_the_picture_is_independent_of_the_counts(picture: Picture, kind: OverlayKind) -> None:
     """Two overlays can be compared side by side: the same nodes, arrows and lines of text in the same order."""
 
-    def skeleton(taken: tuple[int, ...]) -> list[tuple[str, ...]]:
-        dot = to_dot(picture, overlay=Overlay(kind, taken, ("x",)))
+    def skeleton(taken_rows: tuple[int, ...]) -> list[tuple[str, ...]]:
+        dot = to_dot(picture, overlay=Overlay(kind, taken_rows, ("x",)))
         rows = [re.sub(r"<[^>]*>|&#160;", " ", html.split("<TD ROWSPAN")[0]) for html, _ in _rows_of_dot(dot).values()]
         return [
             *re.findall(r"^  (\S+) -> (\S+)", dot, flags=re.MULTILINE),
@@ -192,15 +192,15 @@ def test_overlay_svg_fits_a_page_and_has_a_description(picture: Picture, turn: O
         assert set(State) <= texts
         assert overlay.caption[0] in texts
         scale = 900 / float((root.get("viewBox") or "").split()[2])
-        sizes = [float(one.get("font-size") or 0) for one in root.iter() if one.get("font-size")]
+        sizes = [float(element.get("font-size") or 0) for element in root.iter() if element.get("font-size")]
         # Graphviz lays it out by the fonts of the machine: with the widest that we met, the smallest text has 8.9.
         assert min(sizes) * scale > 8.5
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**12))
-def test_larger_count_never_has_a_lighter_shade(one: int, other: int) -> None:
-    assert (level(one) <= level(other)) or one > other
-    assert (level(one) == 0) == (one == 0)
+def test_larger_count_never_has_a_lighter_shade(first: int, second: int) -> None:
+    assert (level(first) <= level(second)) or first > second
+    assert (level(first) == 0) == (first == 0)
 
 
 def test_each_shade_names_the_range_of_counts() -> None:

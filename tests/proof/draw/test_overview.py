@@ -24,12 +24,12 @@ def root() -> ET.Element:
 
 def _paths(root: ET.Element) -> list[list[_Point]]:
     """Return the corners of each arrow; a round corner is its control point."""
-    found = []
+    paths = []
     for path in root.iter(f"{_SVG}path"):
         if path.get("marker-end"):
             numbers = [part.split() for part in (path.get("d") or "").translate(str.maketrans("MLQ", ",,,")).split(",")]
-            found.append([(float(part[0]), float(part[1])) for part in numbers if part])
-    return found
+            paths.append([(float(part[0]), float(part[1])) for part in numbers if part])
+    return paths
 
 
 def _rectangles(root: ET.Element) -> list[tuple[float, float, float, float]]:
@@ -39,12 +39,12 @@ def _rectangles(root: ET.Element) -> list[tuple[float, float, float, float]]:
 
 
 def _boxes(root: ET.Element) -> list[ET.Element]:
-    return [one for one in root.iter(f"{_SVG}rect") if one.get("rx") == "9"]
+    return [rect for rect in root.iter(f"{_SVG}rect") if rect.get("rx") == "9"]
 
 
-def _crosses(one: tuple[_Point, _Point], other: tuple[_Point, _Point]) -> bool:
+def _crosses(first: tuple[_Point, _Point], second: tuple[_Point, _Point]) -> bool:
     """Whether two rectangles, given by opposite corners, overlap. A horizontal or vertical line is one too."""
-    spans = [[sorted(point[axis] for point in line) for line in (one, other)] for axis in (0, 1)]
+    spans = [[sorted(point[axis] for point in line) for line in (first, second)] for axis in (0, 1)]
     return all(a[0] <= b[1] and b[0] <= a[1] for a, b in spans)
 
 
@@ -124,40 +124,40 @@ def test_states_of_a_box_have_the_same_kind(picture: Picture) -> None:
 def test_overview_shows_every_state_and_label(root: ET.Element) -> None:
     texts = ["".join(element.itertext()) for element in root.iter(f"{_SVG}text")]
     assert set(State) <= {name for text in texts for name in text.split(", ")}
-    said = " ".join(texts)
-    assert all(rule.words in said and rule.back_words in said for rule in RULES)
+    all_text = " ".join(texts)
+    assert all(rule.words in all_text and rule.back_words in all_text for rule in RULES)
     assert all(kind.means in texts for kind in NodeKind)
     assert all(area.words in texts for area in (*BOXES, STEPS, TURN))
 
 
 def test_overview_text_has_13_pixels_at_700(root: ET.Element) -> None:
     assert root.get("width") == (root.get("viewBox") or "").split()[2] == "700"
-    assert all(float(one.get("font-size") or 13) >= 13 for one in root.iter() if one.get("font-size"))
+    assert all(float(element.get("font-size") or 13) >= 13 for element in root.iter() if element.get("font-size"))
 
 
 def test_overview_describes_every_arrow_to_screen_readers(root: ET.Element) -> None:
-    named = {element.get("id"): element.text or "" for element in root}
+    texts_by_id = {element.get("id"): element.text or "" for element in root}
     assert root.get("role") == "img"
-    assert all(named.get(one) for one in (root.get("aria-labelledby") or "").split())
-    assert all(f"{rule.ends}: {rule.label}." in named["overview-description"] for rule in RULES)
+    assert all(texts_by_id.get(element_id) for element_id in (root.get("aria-labelledby") or "").split())
+    assert all(f"{rule.ends}: {rule.label}." in texts_by_id["overview-description"] for rule in RULES)
 
 
 def test_no_box_of_the_overview_covers_another(root: ET.Element) -> None:
-    for one, other in combinations(_rectangles(root), 2):
-        assert not _crosses((one[:2], one[2:]), (other[:2], other[2:]))
+    for first, second in combinations(_rectangles(root), 2):
+        assert not _crosses((first[:2], first[2:]), (second[:2], second[2:]))
 
 
 def test_no_arrow_of_the_overview_crosses_another(root: ET.Element) -> None:
     lines = [list(pairwise(path)) for path in _paths(root)]
     assert all(a[0] == b[0] or a[1] == b[1] for a, b in chain.from_iterable(lines))
-    for one, other in combinations(lines, 2):
-        assert not any(_crosses(a, b) for a in one for b in other)
+    for first, second in combinations(lines, 2):
+        assert not any(_crosses(a, b) for a in first for b in second)
 
 
 def test_no_arrow_of_the_overview_crosses_a_box(root: ET.Element) -> None:
     for line in chain.from_iterable(pairwise(path) for path in _paths(root)):
-        for left, top, right, bottom in _rectangles(root):
-            assert not _crosses(line, ((left + 1, top + 1), (right - 1, bottom - 1)))
+        for x_min, top, right, bottom in _rectangles(root):
+            assert not _crosses(line, ((x_min + 1, top + 1), (right - 1, bottom - 1)))
 
 
 def test_table_lists_each_arrow_with_the_rows(picture: Picture) -> None:

@@ -57,8 +57,8 @@ def test_committed_svg_is_well_formed_and_complete(committed: str) -> None:
 def test_committed_svg_is_readable_to_a_screen_reader(committed: str) -> None:
     root = _root(committed)
     assert root.get("role") == "img"
-    named = {element.get("id"): element.text for element in root}
-    assert all(named.get(one) for one in (root.get("aria-labelledby") or "").split())
+    texts_by_id = {element.get("id"): element.text for element in root}
+    assert all(texts_by_id.get(element_id) for element_id in (root.get("aria-labelledby") or "").split())
     assert root.find(f"{_SVG}title") is not None
     assert root.find(f"{_SVG}desc") is not None
 

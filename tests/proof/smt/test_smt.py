@@ -49,13 +49,13 @@ class Remembers:
 
     def __init__(self) -> None:
         self._z3 = both()[0]
-        self._known: dict[tuple[str, tuple[str, ...]], Answer] = {}
+        self._answers: dict[tuple[str, tuple[str, ...]], Answer] = {}
 
     def solve(self, script: str, names: Sequence[str] = ()) -> Answer:
         question = script, tuple(names)
-        if question not in self._known:
-            self._known[question] = self._z3.solve(script, names)
-        return self._known[question]
+        if question not in self._answers:
+            self._answers[question] = self._z3.solve(script, names)
+        return self._answers[question]
 
 
 @pytest.fixture(scope="module")
@@ -132,10 +132,10 @@ EFFECTS: Final = [(kind, name) for kind, effect in APPLIED.items() for name in e
 @pytest.mark.parametrize(("kind", "name"), EFFECTS)
 def test_effect_without_an_assignment_is_refused(kind: str, name: str, z3: Remembers) -> None:
     effect = APPLIED[kind]
-    less = Effect({one: text for one, text in effect.sets.items() if one != name}, effect.reads)
+    less = Effect({variable: text for variable, text in effect.sets.items() if variable != name}, effect.reads)
     checks = each_smt_check(System(effects={**APPLIED, kind: less}), solvers=[z3])
-    found = next((check.verdict for check in checks if check.verdict is not Verdict.HOLDS), Verdict.HOLDS)
-    assert found is (Verdict.HOLDS if (kind, name) in HARMLESS else Verdict.VIOLATED)
+    verdict = next((check.verdict for check in checks if check.verdict is not Verdict.HOLDS), Verdict.HOLDS)
+    assert verdict is (Verdict.HOLDS if (kind, name) in HARMLESS else Verdict.VIOLATED)
 
 
 def test_answer_dropping_a_question_is_refused(z3: Remembers) -> None:
@@ -160,11 +160,11 @@ def test_counterexample_is_a_configuration_in_words() -> None:
     (check,) = each_smt_check(System(rows=rows), only=("keeps",), solvers=both()[:1])
     assert check.verdict is Verdict.VIOLATED
     assert check.detail.endswith("STREAM --attempt_failed [may_pass]--> STREAM: not inductive: it may be unreachable")
-    goal, limits, here, what, after = check.witness
+    goal, limits, here, event, after = check.witness
     assert goal == "not: retries are in range"
     assert limits.startswith("limits: ")
     assert here.startswith("in STREAM: ")
-    assert "may_pass = 1" in what
+    assert "may_pass = 1" in event
     assert "retries_left = -1" in after
 
 
@@ -190,23 +190,23 @@ def test_row_without_a_taker_is_refused() -> None:
 class Says:
     """A solver that gives the same answer to everything."""
 
-    def __init__(self, name: str, said: str) -> None:
-        self.name, self._said = name, said
+    def __init__(self, name: str, status: str) -> None:
+        self.name, self._status = name, status
 
     def solve(self, script: str, names: Sequence[str] = ()) -> Answer:  # noqa: ARG002 (the protocol's signature)
-        return Answer(self._said, 0.0)
+        return Answer(self._status, 0.0)
 
 
 @pytest.mark.parametrize(
-    ("said", "detail"),
+    ("statuses", "detail"),
     [
         (("unknown",), "a turn begins in CHECK: one says unknown"),
         (("unsat", "unknown"), "a turn begins in CHECK: one says unsat, two says unknown"),
         (("unsat", "sat"), "a turn begins in CHECK: one says unsat, two says sat"),
     ],
 )
-def test_missing_and_contradicting_answers_are_inconclusive(said: tuple[str, ...], detail: str) -> None:
-    solvers = [Says(name, one) for name, one in zip(("one", "two"), said, strict=False)]
+def test_missing_and_contradicting_answers_are_inconclusive(statuses: tuple[str, ...], detail: str) -> None:
+    solvers = [Says(name, status) for name, status in zip(("one", "two"), statuses, strict=False)]
     (check,) = each_smt_check(only=("start",), solvers=solvers)
     assert (check.verdict, check.detail) == (Verdict.INCONCLUSIVE, detail)
 
@@ -251,7 +251,7 @@ TEXTS: Final = (
         text
         for text in (
             *(LIMITS, START),
-            *(one.text for one in INVARIANTS.values()),
+            *(invariant.text for invariant in INVARIANTS.values()),
             *(move.assume for move in MOVES),
             *(row.guard.expanded for row in ROWS),
             *(text for row in ROWS for _, text in claims_of(row)),
@@ -288,8 +288,8 @@ def test_committed_hashes_equal_the_exported_files(tmp_path: Path) -> None:
 def test_hash_check_names_each_changed_formula() -> None:
     """A changed, a missing and an additional one."""
     changed_formulas = HASHES["changed_formulas"]
-    first, second, *others = COMMITTED.splitlines()
-    wrong = [f"{'0' * 64}{first[64:]}", *others, f"{'0' * 64}  old.smt2"]
+    first, second, *other_lines = COMMITTED.splitlines()
+    wrong = [f"{'0' * 64}{first[64:]}", *other_lines, f"{'0' * 64}  old.smt2"]
     assert changed_formulas(COMMITTED) == []
     assert changed_formulas("\n".join(wrong)) == [first.split()[1], second.split()[1], "old.smt2"]
 

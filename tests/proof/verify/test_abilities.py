@@ -78,8 +78,8 @@ def a_turn(limits: Limits, abilities: Abilities, chance: random.Random) -> set[R
     for _ in range(400):
         if machine.state in FINAL:
             break
-        moves = [one for one in around.moves(machine.turn, machine.action) if abilities.allows(one)]
-        kinds = [(type(one), repr(one)) for one in moves]
+        moves = [move for move in around.moves(machine.turn, machine.action) if abilities.allows(move)]
+        kinds = [(type(move), repr(move)) for move in moves]
         for kind in kinds:
             rare = kind[0] in (AbortInput, FailInput, ExpireInput, TrippedInput)
             weights.setdefault(kind, 0.01 if rare else chance.choice((0.02, 1, 30)))
@@ -121,9 +121,9 @@ def test_no_row_is_left_out_of_small_turns(limits: Limits, abilities: Abilities)
     width = min(limits.max_calls_per_step, 2)
     case = Case(limits, abilities.synthesis, width, abilities.delegates, abilities.hooked)
     whole = rows_within(case, abilities)
-    found = rows_of(limits, abilities)
-    assert numbers(whole.rows - found.rows) == []
-    assert whole.ends <= found.ends
+    small_walk = rows_of(limits, abilities)
+    assert numbers(whole.rows - small_walk.rows) == []
+    assert whole.ends <= small_walk.ends
 
 
 CHECKS: Final = {
@@ -170,8 +170,8 @@ def test_pauses_unused_by_loops_leave_the_question() -> None:
 
 def test_each_set_limit_has_a_row() -> None:
     for name, reason in (("tokens", "tokens"), ("cost", "cost"), ("seconds", "deadline")):
-        one: dict[str, Any] = {name: 10}
-        assert checked(steps=100, tool_calls=None, doom_threshold=None, **one) == ["step_cap", reason]
+        limit: dict[str, Any] = {name: 10}
+        assert checked(steps=100, tool_calls=None, doom_threshold=None, **limit) == ["step_cap", reason]
     everything: dict[str, Any] = {"tokens": 9, "cost": 9, "seconds": 9, "nudges": 1, "doom_response": "ask"}
     everything["idle_steps"] = 5
     assert checked(steps=100, **everything) == list(CHECKS)
@@ -236,6 +236,6 @@ def test_each_ability_adds_rows(ability: dict[str, Any], limits: dict[str, int],
     """With `direct`, a call gives the answer before a deadline too."""
     timed = {"seconds": 1} if "direct" in ability else {}
     plain = rows_of(Limits.model_validate(timed), TOOLS).rows
-    found = rows_of(Limits.model_validate(timed | limits), TOOLS._replace(**ability)).rows
-    assert set(numbers(found - plain)) == more
-    assert plain <= found
+    rows = rows_of(Limits.model_validate(timed | limits), TOOLS._replace(**ability)).rows
+    assert set(numbers(rows - plain)) == more
+    assert plain <= rows

@@ -53,7 +53,7 @@ Configuration = tuple[State, tuple[int, ...], int]
 
 def after(row: Row, here: Configuration) -> list[Configuration]:
     """Return the configurations after a row; none if too little of something is left."""
-    _, (steps, refusals, compactions, pauses, retries), asked = here
+    _, (steps, refusals, compactions, pauses, retries), question_count = here
     entered, dest, way = row.source is not row.dest, row.dest, (row.source, row.dest)
     steps -= way == (State.CHECK, State.STREAM)
     refusals -= way == (State.REVIEW, State.CONTINUE)
@@ -64,9 +64,9 @@ def after(row: Row, here: Configuration) -> list[Configuration]:
     retries -= row.trigger in TRIED_AGAIN and not entered
     more = [0]
     if dest is State.PAUSED:
-        more = [1, 2] if entered else [asked - (row.trigger is Trigger.ANSWERED)]
-    left = (steps, refusals, compactions, pauses, retries)
-    return [(dest, left, one) for one in more] if min(*left, *more) >= 0 else []
+        more = [1, 2] if entered else [question_count - (row.trigger is Trigger.ANSWERED)]
+    remaining = (steps, refusals, compactions, pauses, retries)
+    return [(dest, remaining, count) for count in more] if min(*remaining, *more) >= 0 else []
 
 
 def runs_for_ever(table: Rows) -> bool:
@@ -77,10 +77,10 @@ def runs_for_ever(table: Rows) -> bool:
         if here in open_ or here in done:
             return here in open_
         open_.add(here)
-        found = any(visit(there) for row in table if row.source is here[0] for there in after(row, here))
+        reaches_cycle = any(visit(there) for row in table if row.source is here[0] for there in after(row, here))
         open_.remove(here)
         done.add(here)
-        return found
+        return reaches_cycle
 
     return any(visit((state, (2,) * 5, 2 if state is State.PAUSED else 0)) for state in State)
 

@@ -38,7 +38,7 @@ def test_shipped_chart_passes_every_claim() -> None:
 def test_assumptions_about_the_machine_are_stated() -> None:
     """A reader sees what the lint did not check itself."""
     (check,) = (check for check in SHIPS if "assumed" in check.detail)
-    assert all(one.why in check.detail for one in ASSUMED)
+    assert all(assumption.why in check.detail for assumption in ASSUMED)
 
 
 # Planting.
@@ -63,9 +63,9 @@ def changed(*names: str, **fields: object) -> Rows:
     return tuple(row._replace(**fields) if at in changing else row for at, row in enumerate(ROWS))  # type: ignore[arg-type]
 
 
-def swapped(one: str, other: str) -> Rows:
+def swapped(first: str, second: str) -> Rows:
     rows = list(ROWS)
-    rows[place(one)], rows[place(other)] = rows[place(other)], rows[place(one)]
+    rows[place(first)], rows[place(second)] = rows[place(second)], rows[place(first)]
     return tuple(rows)
 
 
@@ -289,7 +289,7 @@ FAULTS: Final = {
     "the machine compacts without asking": Fault(
         NOT_OVERSPENT,
         f"{COMPACTS} is taken even if not: a compaction is left (",
-        assumed=tuple(one for one in ASSUMED if one.trigger is not T.OVERSIZED),
+        assumed=tuple(assumption for assumption in ASSUMED if assumption.trigger is not T.OVERSIZED),
     ),
     "the step cap is not looked at": Fault(
         NOT_OVERSPENT, f"{STARTS} is taken even if not: a step is left (", without(CAPPED)

@@ -45,9 +45,9 @@ def dropped(source: State, trigger: Trigger, guard: str) -> tuple[Row, ...]:
     return with_row(place(source, trigger, guard))
 
 
-def guarded(source: State, trigger: Trigger, guard: str, other: str) -> tuple[Row, ...]:
+def guarded(source: State, trigger: Trigger, guard: str, guard_text: str) -> tuple[Row, ...]:
     at = place(source, trigger, guard)
-    return with_row(at, ROWS[at]._replace(guard=Guard(other)))
+    return with_row(at, ROWS[at]._replace(guard=Guard(guard_text)))
 
 
 def led(source: State, trigger: Trigger, guard: str, dest: State) -> tuple[Row, ...]:
@@ -66,9 +66,9 @@ class Emitting(WalkedMachine):
     __slots__ = ()
 
     def _emit(self, fact: Fact) -> None:
-        left = self.turn.counters.retries_left
+        retries = self.turn.counters.retries_left
         super()._emit(fact)
-        self.spoil(fact, left)
+        self.spoil(fact, retries)
 
     _emit_derived = _emit
 
@@ -130,9 +130,9 @@ class OneCallTooMany(WalkedMachine):
 
     def _decide(self, event: ModelRepliedInput) -> tuple[facts.CallMade, ...]:
         self.turn.counters.budget += 1
-        made = super()._decide(event)
+        decided_facts = super()._decide(event)
         self.turn.counters.budget -= 1
-        return made
+        return decided_facts
 
 
 class OpenCallsStayOpen(WalkedMachine):
@@ -163,8 +163,8 @@ class LendsTooMuch(WalkedMachine):
 
     def _decide(self, event: ModelRepliedInput) -> tuple[facts.CallMade, ...]:
         return tuple(
-            replace(made, lease=facts.Lease(calls=1 + (made.lease.calls or 0))) if made.lease else made
-            for made in super()._decide(event)
+            replace(fact, lease=facts.Lease(calls=1 + (fact.lease.calls or 0))) if fact.lease else fact
+            for fact in super()._decide(event)
         )
 
 
@@ -255,7 +255,7 @@ class HaltsTwice(Emitting):
     __slots__ = ()
 
     def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        halts = [one for one in self._out if isinstance(one, facts.TurnEnded)]
+        halts = [fact for fact in self._out if isinstance(fact, facts.TurnEnded)]
         if isinstance(fact, facts.TurnEnded) and len(halts) == 1:
             self._emit(replace(fact, reason=EndReason.STEP_CAP))
 
@@ -280,7 +280,7 @@ class FreeForwardedPauses(Emitting):
     __slots__ = ()
 
     def spoil(self, fact: Fact, retries_left: int) -> None:  # noqa: ARG002 (the hook's signature)
-        forwarded = any(asked.forwarded for asked in self.turn.interrupts.values())
+        forwarded = any(interrupt.forwarded for interrupt in self.turn.interrupts.values())
         self.turn.counters.pauses_left += isinstance(fact, facts.Paused) and forwarded
 
 
@@ -622,15 +622,15 @@ def test_planted_fault_is_detected(name: str) -> None:
     fault = FAULTS[name]
     with pytest.raises(ViolationError) as caught:
         walk(fault.case, chart=Chart(fault.rows), machine=fault.machine)
-    found = caught.value
-    assert found.claim is fault.claim
-    assert fault.says in found.what
-    text = str(found)
-    assert text.startswith(found.what)
+    violation = caught.value
+    assert violation.claim is fault.claim
+    assert fault.says in violation.what
+    text = str(violation)
+    assert text.startswith(violation.what)
     assert "limits: {" in text
-    assert not found.path or found.path[0].happened == "the turn begins"
-    assert all(f"  {number}. {edge.happened}" in text for number, edge in enumerate(found.path, start=1))
-    assert {row for edge in found.path for row in edge.rows} <= set(fault.rows)
+    assert not violation.path or violation.path[0].happened == "the turn begins"
+    assert all(f"  {number}. {edge.happened}" in text for number, edge in enumerate(violation.path, start=1))
+    assert {row for edge in violation.path for row in edge.rows} <= set(fault.rows)
 
 
 def test_every_path_claim_has_a_violating_fault() -> None:

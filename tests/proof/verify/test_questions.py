@@ -22,17 +22,17 @@ CASES = {
 def edges(case: Case) -> list[tuple[WalkedMachine, Input, WalkedMachine]]:
     """Every event that may happen to a turn of the case, with the machine before it and the one after it."""
     begun, _ = WalkedMachine.start(case.started)
-    around, known, left, found = Environment(case), {key_of(begun.turn)}, [begun], []
-    while left:
-        machine = left.pop()
+    around, seen_keys, queue, triples = Environment(case), {key_of(begun.turn)}, [begun], []
+    while queue:
+        machine = queue.pop()
         for event in around.moves(machine.turn, machine.action):
             after = machine.twin()
             after.feed(event)
-            found.append((machine, event, after))
-            if after.state not in FINAL and key_of(after.turn) not in known:
-                known.add(key_of(after.turn))
-                left.append(after)
-    return found
+            triples.append((machine, event, after))
+            if after.state not in FINAL and key_of(after.turn) not in seen_keys:
+                seen_keys.add(key_of(after.turn))
+                queue.append(after)
+    return triples
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -52,18 +52,18 @@ def test_messages_precede_the_event_settling_the_last_call(name: str) -> None:
 
     If a step begins in any case, the message may come after the event: it comes before the model call as well.
     """
-    asked = set()
+    answers = set()
     for machine, event, after in edges(CASES[name]):
         takes = machine.takes_messages_before(event)
         if takes:
             assert machine.twin().feed(MESSAGE)
         elif after.state is State.STREAM and isinstance(event, CallSettledInput) and machine.turn.runnable():
-            told = machine.twin()
-            told.feed(MESSAGE)
-            told.feed(event)
-            assert told.state is State.STREAM
+            twin = machine.twin()
+            twin.feed(MESSAGE)
+            twin.feed(event)
+            assert twin.state is State.STREAM
             assert after.twin().feed(MESSAGE)
         elif machine.turn.runnable() and event.trigger is None:
             assert after.turn.runnable()
-        asked.add(takes)
-    assert asked == {True, False}
+        answers.add(takes)
+    assert answers == {True, False}

@@ -101,11 +101,11 @@ def test_path_is_a_shortest_path(end: str, events: int) -> None:
 
 def test_shortest_path_of_all_cases_is_independent_of_the_case_order() -> None:
     """An allowance of 1 ends at the cap after one reply, of 2 after two."""
-    one, two = Case(limits(steps=1)), Case(limits(steps=2))
+    first, second = Case(limits(steps=1)), Case(limits(steps=2))
     goal = Goal(frozenset({"cap_hit/step_cap"}))
-    for cases in ((one, two), (two, one)):
+    for cases in ((first, second), (second, first)):
         witness = found(reach(cases, goal))
-        assert (witness.case, len(witness.events)) == (one, 2)
+        assert (witness.case, len(witness.events)) == (first, 2)
 
 
 @pytest.mark.slow
@@ -134,8 +134,8 @@ def test_truncated_search_is_not_whole() -> None:
 def test_path_passes_the_required_states() -> None:
     goal = Goal(frozenset({"finished/answered"}), states=frozenset({State.PAUSED, State.CONTINUE}))
     witness = found(reach(CASES, goal))
-    passed = {state for edge in witness.path for row in edge.rows for state in (row.source, row.dest)}
-    assert {State.PAUSED, State.CONTINUE} <= passed
+    passed_states = {state for edge in witness.path for row in edge.rows for state in (row.source, row.dest)}
+    assert {State.PAUSED, State.CONTINUE} <= passed_states
     assert any(isinstance(event, AnsweredInput) for event in witness.events)
 
 
@@ -184,7 +184,7 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
 
 
 @pytest.mark.parametrize(
-    ("events", "told"),
+    ("events", "expected"),
     [
         ([ModelRepliedInput(text="x", finish=Finish.LENGTH)], "the model answers, cut off at its length"),
         ([ModelRepliedInput(finish=Finish.CONTENT_FILTER)], "the model replies, stopped by a content filter"),
@@ -256,6 +256,6 @@ GRANTED: Final = CallWaitingInput(call=ONE, interrupt_kind=InterruptKind.APPROVA
         ([FailInput(error="x")], "the engine fails"),
     ],
 )
-def test_events_are_described_in_words(events: list[Input], told: str) -> None:
+def test_events_are_described_in_words(events: list[Input], expected: str) -> None:
     case = Case(Limits(steps=2, tokens=9, cost=9.0, seconds=9.0, tool_calls=9))
-    assert retrace(case, events)[0][-1].happened.startswith(told)
+    assert retrace(case, events)[0][-1].happened.startswith(expected)

@@ -45,18 +45,18 @@ class Event(NamedTuple):
 
 
 def trace(journal: Sequence[facts.Fact]) -> Iterator[Event]:
-    made: dict[str, facts.CallMade] = {}
+    calls: dict[str, facts.CallMade] = {}
     for fact in journal:
         match fact:
             case facts.ModelReplied():
-                made |= {call.id: call for call in fact.calls}
+                calls |= {call.id: call for call in fact.calls}
             case facts.CallStarted(attempt=1, call=call):
-                yield Event("start", made[call].name, (made[call].arguments or {}).get("k"), call)
+                yield Event("start", calls[call].name, (calls[call].arguments or {}).get("k"), call)
             case facts.CallSettled(call=call):
-                yield Event(str(fact.status), made[call].name, (made[call].arguments or {}).get("k"), call)
+                yield Event(str(fact.status), calls[call].name, (calls[call].arguments or {}).get("k"), call)
             case facts.CallWaiting(call=call):
                 rules = tuple(verdict.rule for verdict in fact.interrupt.rules)
-                yield Event(f"wait {fact.interrupt.id}", made[call].name, None, call, rules)
+                yield Event(f"wait {fact.interrupt.id}", calls[call].name, None, call, rules)
             case facts.Answered(decision="approve"):
                 yield Event(f"approve {fact.interrupt}")
             case facts.TurnEnded():
@@ -67,10 +67,10 @@ def faults(rules: Sequence[Rule], journal: Sequence[facts.Fact]) -> Iterator[str
     """The definitions, by brute force over all pairs of places of a trace."""
     events = list(trace(journal))
     approved = {
-        (asked.call, rule)
-        for place, asked in enumerate(events)
-        for rule in asked.rules
-        if any(event.kind == asked.kind.replace("wait", "approve") for event in events[place:])
+        (wait.call, rule)
+        for place, wait in enumerate(events)
+        for rule in wait.rules
+        if any(event.kind == wait.kind.replace("wait", "approve") for event in events[place:])
     }
     started_ids = {event.call for event in events if event.kind == "start"}
     for rule in rules:
@@ -85,21 +85,21 @@ def faults(rules: Sequence[Rule], journal: Sequence[facts.Fact]) -> Iterator[str
 def _faults_of_start(rule: Rule, event: Event, before: Sequence[Event], started_ids: set[str]) -> Iterator[str]:
     name, call = rule["name"], event.call
 
-    def equal(other: Event) -> bool:
-        return not (rule.get("same") or rule.get("per")) or other.key == event.key
+    def equal(earlier: Event) -> bool:
+        return not (rule.get("same") or rule.get("per")) or earlier.key == event.key
 
     starts = [(place, start) for place, start in enumerate(before) if start.kind == "start"]
     if rule.get("before") == event.tool:
         evidence = [
             place
-            for place, other in enumerate(before)
-            if (other.kind, other.tool) == ("ok", rule["need"]) and other.call in started_ids and equal(other)
+            for place, earlier in enumerate(before)
+            if (earlier.kind, earlier.tool) == ("ok", rule["need"]) and earlier.call in started_ids and equal(earlier)
         ]
         uses = [place for place, start in starts if start.tool == event.tool]
         if not evidence or (rule.get("once") and uses and uses[-1] > evidence[-1]):
             yield f"{name}: {call} without an earlier {rule['need']}"
     if "at_most" in rule and event.tool == rule["of"].split()[0]:
-        failed_ids = {other.call for other in before if other.kind == "error" and "status" in rule["of"]}
+        failed_ids = {earlier.call for earlier in before if earlier.kind == "error" and "status" in rule["of"]}
         alike = [start for _, start in starts if start.tool == event.tool and equal(start)]
         if sum(start.call not in failed_ids for start in alike) >= rule["at_most"]:
             yield f"{name}: {call} is one too many"

@@ -68,9 +68,9 @@ def test_whole_campaign_passes_and_covers_every_row_and_end() -> None:
 
 def test_walk_counts_configurations_calls_and_ends() -> None:
     """A turn without steps and retries: text, cut off, filtered, empty, calls, the causes, a crash, abort, failure."""
-    seen = walk(Case(Limits(steps=0, max_retries=0)))
-    assert (seen.walks, seen.cut, seen.configurations, seen.model_calls) == (1, 0, 1, 1)
-    assert seen.ends == {
+    total = walk(Case(Limits(steps=0, max_retries=0)))
+    assert (total.walks, total.cut, total.configurations, total.model_calls) == (1, 0, 1, 1)
+    assert total.ends == {
         "finished/text_only": 3,
         "failed/content_filter": 1,
         "failed/empty_reply": 1,
@@ -80,9 +80,9 @@ def test_walk_counts_configurations_calls_and_ends() -> None:
         "failed/engine_error": 1,
         "aborted/aborted": 1,
     }
-    assert seen.edges == sum(seen.ends.values())
-    assert {row.source for row in seen.rows} == {State.CHECK, State.TEXT_ONLY}
-    assert len(seen.untaken()) == len(ROWS) - len(seen.rows)
+    assert total.edges == sum(total.ends.values())
+    assert {row.source for row in total.rows} == {State.CHECK, State.TEXT_ONLY}
+    assert len(total.untaken()) == len(ROWS) - len(total.rows)
 
 
 @pytest.mark.parametrize(("steps", "retries"), [(1, 0), (1, 1), (2, 0), (2, 1)])
@@ -136,15 +136,17 @@ def test_truncated_walk_is_reported() -> None:
 def test_grid_combines_every_cap_and_every_budget(bound: int) -> None:
     """Caps 0 to the bound, budgets 0 to one more and none, batches of up to half of the bound and one."""
     cases = list(grid(bound))
-    others = [case for case in cases if case.delegates or case.hooked]
+    other_cases = [case for case in cases if case.delegates or case.hooked]
     plain_ones = [
         case
         for case in cases
-        if case.limits.shortest_loop is None and case.limits.idle_steps is None and case not in others
+        if case.limits.shortest_loop is None and case.limits.idle_steps is None and case not in other_cases
     ]
-    seen = {(case.limits.steps, case.limits.tool_calls, case.synthesis) for case in plain_ones}
+    combinations = {(case.limits.steps, case.limits.tool_calls, case.synthesis) for case in plain_ones}
     budgets = (*range(bound + 2), None)
-    assert {(cap, budget, syn) for cap in range(bound + 1) for budget in budgets for syn in (False, True)} <= seen
+    assert {
+        (cap, budget, syn) for cap in range(bound + 1) for budget in budgets for syn in (False, True)
+    } <= combinations
     assert max(case.widest for case in plain_ones) == max((bound + 2) // 2, 1)
     assert {case.limits.max_pauses for case in plain_ones} == {0, 1, 2}
     assert len(set(cases)) == len(cases)
@@ -191,7 +193,7 @@ def test_stop_has_the_usage_of_open_sub_agents_and_a_description() -> None:
     machine, _ = WalkedMachine.start(case.started)
     machine.feed(ModelRepliedInput(calls=(AGENT, AGENT), usage=Usage()))
     machine.feed(CallStartedInput(call="call00001"))
-    stops = [one for one in Environment(case).moves(machine.turn, machine.action) if isinstance(one, StopInput)]
+    stops = [move for move in Environment(case).moves(machine.turn, machine.action) if isinstance(move, StopInput)]
     assert [(type(stop), dict(stop.spent)) for stop in stops if stop.spent] == [
         (kind, {"call00001": Spent(calls=1, tokens=5)}) for kind in (ExpireInput, AbortInput, FailInput)
     ]
@@ -204,9 +206,9 @@ def test_stop_has_the_usage_of_open_sub_agents_and_a_description() -> None:
 
 
 def test_compaction_is_described_with_the_usage() -> None:
-    said = [describe_path(CompactedInput(usage=used), Turn()) for used in (Usage(), Usage(input_tokens=3))]
-    assert said[0] == "the conversation is compacted"
-    assert said[1].startswith("the conversation is compacted, ")
+    texts = [describe_path(CompactedInput(usage=usage), Turn()) for usage in (Usage(), Usage(input_tokens=3))]
+    assert texts[0] == "the conversation is compacted"
+    assert texts[1].startswith("the conversation is compacted, ")
 
 
 def test_undescribed_input_is_named() -> None:
@@ -235,9 +237,9 @@ def test_every_claim_has_a_single_verdict() -> None:
 def test_truncated_walk_shows_results_and_proves_nothing() -> None:
     total = everything()
     total.cut = 1
-    found = verdicts(total)
-    assert {found.pop(Property.ROWS), found.pop(Property.ENDS)} == {Verdict.HOLDS}
-    assert set(found.values()) == {Verdict.INCONCLUSIVE}
+    results = verdicts(total)
+    assert {results.pop(Property.ROWS), results.pop(Property.ENDS)} == {Verdict.HOLDS}
+    assert set(results.values()) == {Verdict.INCONCLUSIVE}
 
 
 def test_empty_walk_proves_nothing() -> None:
@@ -258,11 +260,11 @@ def test_untaken_row_and_unreached_end_are_named(cut: int, verdict: Verdict) -> 
 
 def test_fault_violates_a_claim_and_leaves_the_others_open() -> None:
     violation = ViolationError(Property.RANK, "the rank did not fall", SMALL, ())
-    found = findings(Walk(), violation)
-    assert {check.claim: check.verdict for check in found} == {
+    checks = findings(Walk(), violation)
+    assert {check.claim: check.verdict for check in checks} == {
         claim: Verdict.VIOLATED if claim is Property.RANK else Verdict.INCONCLUSIVE for claim in Property
     }
-    assert found[0].detail.startswith("the rank did not fall; steps=1, ")
+    assert checks[0].detail.startswith("the rank did not fall; steps=1, ")
 
 
 def test_ends_are_every_reason_of_every_outcome() -> None:
@@ -278,4 +280,4 @@ def test_false_account_has_more_calls_than_the_lease(budget: int | None, refused
     machine.feed(ModelRepliedInput(calls=(AGENT,), usage=Usage()))
     machine.feed(CallStartedInput(call="call00001"))
     accounts = Environment(case).false_accounts(machine.turn, machine.action)
-    assert {call for one in accounts if isinstance(one, StopInput) for call in one.spent} == refused
+    assert {call for account in accounts if isinstance(account, StopInput) for call in account.spent} == refused
