@@ -118,6 +118,7 @@ async def test_last_line_of_a_paused_turn_has_the_interrupts() -> None:
             "kind": "approval",
             "tool": "erase",
             "call": "call00001",
+            "key": f"{last['turn']}:call00001",
             "question": "may erase run?",
             "arguments": {"path": "x"},
             "choices": [],

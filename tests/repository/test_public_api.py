@@ -80,10 +80,10 @@ def test_name_has_the_same_description_in_every_package() -> None:
 
 
 def test_every_exception_ends_in_error() -> None:
-    """Private ones too. `Retry` is not an error: it asks the model to try again."""
+    """Private ones too. `Retry` asks the model to try again, and `Later` says that the result comes later."""
     assert [
         f"{module.__name__}.{name}"
         for module in modules()
         for name, value in inspect.getmembers(module, inspect.isclass)
         if issubclass(value, BaseException) and value.__module__ == module.__name__ and not name.endswith("Error")
-    ] == ["turnwright.errors.Retry"]
+    ] == ["turnwright.errors.Retry", "turnwright.tools.later.Later"]

@@ -28,12 +28,13 @@ HEAVY = ("asyncio", "ssl", "subprocess", "httpx", "turnwright", "transitions.ext
 FOREIGN = {
     *("asyncio", "concurrent", "http", "httpx", "logging", "multiprocessing", "os", "pathlib", "select", "shutil"),
     *("signal", "socket", "sqlite3", "ssl", "subprocess", "sys", "tempfile", "threading", "turnwright", "urllib"),
-    *("datetime", "time", "random", "secrets", "uuid"),
+    *("time", "random", "secrets", "uuid"),
 }
 ALLOWED = {
     "ast",
     "collections",
     "dataclasses",
+    "datetime",
     "decimal",
     "difflib",
     "enum",
@@ -73,6 +74,14 @@ def test_no_module_names_a_clock_a_socket_or_a_file(module: Path) -> None:
     roots = {name.split(".")[0] for name in imported(module)}
     assert not roots & FOREIGN
     assert roots <= ALLOWED | LIBRARIES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
+def test_no_module_asks_for_the_present_time(module: Path) -> None:
+    """A time of the journal is written in UTC, and needs no clock."""
+    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    assert not attributes & {"now", "utcnow", "today", "localtime", "astimezone"}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)

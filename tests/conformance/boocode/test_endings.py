@@ -141,6 +141,8 @@ async def test_question_to_the_user_pauses_the_loop(play: "Play") -> None:
             "id": "question-1",
             "kind": "question",
             "tool": "ask_user_input",
+            "call": "call00001",
+            "key": f"{turn.result.id}:call00001",
             "question": "Tabs or spaces?",
             "choices": [],
         }

@@ -112,6 +112,8 @@ def test_answer_to_a_question_may_contain_an_equals_sign(cli: "Cli", endpoint: "
         "id": interrupt["id"],
         "kind": "question",
         "tool": "ask_user_input",
+        "call": "call00001",
+        "key": f"{paused.turn}:call00001",
         "question": "Which color?",
         "choices": ["red", "blue"],
     }
@@ -134,6 +136,8 @@ def test_approval_is_granted_or_denied_with_a_note(
         "id": interrupt["id"],
         "kind": "approval",
         "tool": "delete_file",
+        "call": "call00001",
+        "key": f"{paused.turn}:call00001",
         "question": "may delete_file run?",
         "arguments": {"path": "old.log"},
         "choices": [],

@@ -201,6 +201,7 @@ def test_sub_agent_question_is_answered_in_the_calling_turn(cli: "Cli", endpoint
         "kind": "approval",
         "tool": "erase",
         "call": "call00001:call00001:call00001",
+        "key": f"{paused.turn}:call00001:call00001:call00001",
         "question": "Reader > Writer: may erase run?",
         "arguments": {"path": "old.log"},
         "choices": [],
