@@ -43,7 +43,7 @@ def test_every_option_of_tools_and_stores_is_mentioned() -> None:
     page = text_of(PAGE)
     assert [choice for choice in get_args(OnCrash) if f"`{choice}`" not in page and f'"{choice}"' not in page] == []
     assert [choice for choice in get_args(Durability) if f"`?durability={choice}`" not in page] == []
-    assert {str(kind) for kind in InboxKind} == {"abort", "answer", "steer"}  # "an abort, an answer or a message"
+    assert {str(kind) for kind in InboxKind} == {"abort", "answer", "progress", "steer"}
 
 
 def test_every_linked_file_exists() -> None:
