@@ -37,6 +37,7 @@ GUIDES = (
     "use-dependencies.md",
     "use-hooks.md",
     "use-sub-agents.md",
+    "write-rules.md",
 )
 EXAMPLES = [
     pytest.param(block, below.text if below.language == "text" else "", id=f"{page}-{number}")

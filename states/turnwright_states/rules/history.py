@@ -383,6 +383,10 @@ class History:
         """Return whether a rule names this tool."""
         return (self._compiled.roles.get(tool) or self._compiled.roles_of(tool)).is_named
 
+    def counts_outcomes_of(self, tool: str) -> bool:
+        """Return whether the outcome of a call of this tool decides if its start counts."""
+        return not all(role.certain for role in self._compiled.roles_of(tool).counted)
+
     def is_enforced_on(self, tool: str) -> bool:
         """Return whether a rule that does more than report names this tool."""
         roles = self._compiled.roles_of(tool)

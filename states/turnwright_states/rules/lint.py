@@ -23,6 +23,9 @@ from .rule import Rule, RuleList
 MOST_STATES: Final = 50_000
 MOST_ATOMS: Final = 8
 _OUTCOME: Final = ("status", "result", "text")
+#: The words of a rule that name judged calls, and those that name calls that it reads.
+_JUDGED: Final = ("before", "never", "of", "not_both")
+_READ: Final = ("need", "after", "then", "of", "not_both")
 
 #: The truth of conditions, by their texts.
 _Truths: TypeAlias = Mapping[str, bool]
@@ -71,7 +74,7 @@ def check_rules(rules: RuleList, tools: Sequence[str]) -> list[Finding]:
 
     Raises `InvalidRuleError` for rules with too many states.
     """
-    return [*_list_unknown(rules, tools), *_Walk(rules, tools).findings()]
+    return [*_list_unknown(rules, tools), *_RuleCheck(rules, tools).findings()]
 
 
 def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[Finding]:
@@ -82,38 +85,111 @@ def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[Finding]:
                 yield Finding("unknown", rule.name, f"{name}: no tool has this name")
 
 
+class _RuleCheck:
+    """Walks, for each tool and for the answer, the rules on which they depend. Others cannot change the finding."""
+
+    def __init__(self, rules: RuleList, tools: Sequence[str]) -> None:
+        # Amounts are not abstracted: a rule with `sum` may allow each call.
+        self._rules = {
+            rule.name: (rule, words) for rule, words in zip(rules.rules, rules.patterns, strict=True) if not rule.sum
+        }
+        self._tools = tools
+        self._walks: dict[frozenset[str], _Walk] = {}
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what the walks found."""
+        judged_tools = [tool for tool in self._tools if self._judges_of(tool)]
+        ran = {tool: self._walk(tool).ran.get(tool) for tool in judged_tools}
+        answer_walk = self._walk(ANSWER) if self._judges_of(ANSWER) else None
+        acted = {rule: path for walk in self._walks.values() for rule, path in walk.acted.items()}
+        for tool, path in ran.items():
+            if path is None:
+                acting = next((rule for rule in self._judges_of(tool) if rule in acted), "")
+                yield Finding("never runs", acting, f"{tool}: refused in every state")
+        if answer_walk is not None:
+            yield from answer_walk.find_dead_end()
+        for name in self._rules:
+            if name not in acted:
+                yield Finding("never acts", name, "no call and no answer can break it")
+        for rule, words in self._rules.values():
+            if "need" in words and rule.effect in ("refuse", "end"):
+                for tool, path in ran.items():
+                    if path is not None and words["before"][0].names(tool):
+                        needed = " or ".join(dict.fromkeys(part.tool for part in words["need"][0].parts))
+                        yield Finding("holds", rule.name, f"{tool} never starts before {needed}", path)
+
+    def _judges_of(self, tool: str) -> list[str]:
+        """Return the rules that judge a tool, or the answer."""
+        return [
+            name
+            for name, (_, words) in self._rules.items()
+            if any(call.names(tool) for word in _JUDGED for call in words.get(word, ()))
+            or (tool == ANSWER and "then" in words)
+        ]
+
+    def _walk(self, subject: str) -> "_Walk":
+        """Walk the rules on which the calls of a tool, or the answer, depend. Those that only ask let a tool run."""
+        judges = self._judges_of(subject)
+        names = dict.fromkeys(judges)
+        pending, reached = [*judges], {subject}
+        while pending:
+            words = self._rules[pending.pop()][1]
+            for tool in (*self._tools, USER):
+                if tool in reached or not any(call.names(tool) for word in _READ for call in words.get(word, ())):
+                    continue
+                reached.add(tool)
+                new = [name for name in self._judges_of(tool) if name not in names and self._holds_up(name)]
+                names |= dict.fromkeys(new)
+                pending += new
+        key = frozenset((*names, subject))
+        if key not in self._walks:
+            tools = [tool for tool in self._tools if tool in reached]
+            self._walks[key] = _Walk([self._rules[name] for name in names], tools, subject, judges)
+        return self._walks[key]
+
+    def _holds_up(self, name: str) -> bool:
+        return self._rules[name][0].effect in ("refuse", "end")
+
+
 class _State(NamedTuple):
     history: History
     path: tuple[str, ...]
 
 
 class _Walk:
-    """The states of rules that calls of these tools can reach, the shortest paths first."""
+    """The states of rules that calls of these tools can reach, the shortest paths first.
 
-    def __init__(self, rules: RuleList, tools: Sequence[str]) -> None:
-        # Amounts are not abstracted: a rule with `sum` may allow each call.
-        chosen = [place for place, rule in enumerate(rules.rules) if not rule.sum]
-        self.rules = [rules.rules[place] for place in chosen]
-        atoms = _AtomList(self.rules, [rules.patterns[place] for place in chosen])
-        self._patterns = atoms.patterns
-        self._most = {rule.name: rule.at_most for rule in self.rules}
-        self._tools = tools
-        self._moves = {tool: self._list_moves(tool) for tool in (*tools, USER)}
-        self._answers = self._list_truths(ANSWER)
-        #: The shortest path after which a tool runs, or a rule acts, and the refusals of tools in the first state.
-        self._ran: dict[str, tuple[str, ...]] = {}
-        self._acted: dict[str, tuple[str, ...]] = {}
+    `judges` are the rules that judge the subject: a tool, or the answer.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[tuple[Rule, dict[str, tuple[CallPattern, ...]]]],
+        tools: Sequence[str],
+        subject: str,
+        judges: Sequence[str],
+    ) -> None:
+        atoms = _AtomList([rule for rule, _ in rules], [words for _, words in rules])
+        self._rules = atoms
+        self._most = {rule.name: rule.at_most for rule in atoms.rules}
+        history = History(CompiledRules([atoms]))
+        self._moves = {tool: self._list_moves(tool, history) for tool in (*tools, USER)}
+        self._answers = self._list_truths(ANSWER) if subject == ANSWER else []
+        self._subject, self._judges = subject, judges
+        #: The shortest path after which a tool runs, or a rule acts.
+        self.ran: dict[str, tuple[str, ...]] = {}
+        self.acted: dict[str, tuple[str, ...]] = {}
         self._paths: dict[object, tuple[str, ...]] = {}
         self._edges: dict[object, set[object]] = {}
         #: The rule that refuses the answer in a state, and those that refuse a tool in it.
         self._refusals: dict[object, str] = {}
         self._blocked: dict[object, dict[str, str]] = {}
-        self._explore(History(CompiledRules([atoms])))
+        self._explore(history)
 
     def _list_truths(self, tool: str) -> list[_Truths]:
         texts = {
             part.condition.text: None
-            for words in self._patterns
+            for words in self._rules.patterns
             for calls in words.values()
             for call in calls
             for part in call.parts
@@ -123,15 +199,16 @@ class _Walk:
             raise InvalidRuleError(f"{tool}: more than {MOST_ATOMS} conditions on its calls: inconclusive")
         return [dict(zip(texts, values, strict=True)) for values in product((True, False), repeat=len(texts))]
 
-    def _list_moves(self, tool: str) -> list[tuple[_Truths, str]]:
-        statuses = ("ok",) if tool == USER else ("ok", "error")
+    def _list_moves(self, tool: str, history: History) -> list[tuple[_Truths, str]]:
+        # A failed call changes a state as one that nobody needs does, unless its outcome is counted.
+        statuses = ("ok", "error") if history.counts_outcomes_of(tool) else ("ok",)
         return [(truths, status) for truths in self._list_truths(tool) for status in statuses]
 
     def _explore(self, history: History) -> None:
         first = _State(history, ())
         self._paths[self._key(history)] = ()
         states = deque([first])
-        while states:
+        while states and not self._is_decided():
             state = states.popleft()
             key = self._key(state.history)
             targets = self._edges[key] = set()
@@ -150,6 +227,10 @@ class _Walk:
             if self._may_answer(state, key):
                 targets.add(ANSWER)
 
+    def _is_decided(self) -> bool:
+        """Return whether nothing more can be found about a tool: it runs, and each rule that judges it acts."""
+        return self._subject in self.ran and all(rule in self.acted for rule in self._judges)
+
     def _take(self, state: _State, key: object, tool: str, truths: _Truths, status: str) -> _State | None:
         """Return the state after a call, or None if a rule refuses it. `key` is that of the state."""
         call = f"e{len(state.path)}"
@@ -158,7 +239,7 @@ class _Walk:
         else:
             broken = state.history.judge(tool, truths)
             for verdict in broken:
-                self._acted.setdefault(verdict.rule, (*state.path, tool))
+                self.acted.setdefault(verdict.rule, (*state.path, tool))
             refusals = [verdict.rule for verdict in broken if verdict.effect in ("refuse", "end")]
             if refusals:
                 self._blocked.setdefault(key, {}).setdefault(tool, refusals[0])
@@ -167,7 +248,7 @@ class _Walk:
         assumed = [text if value else f"not ({text})" for text, value in truths.items()]
         step = f"{tool} if {' and '.join(assumed)}" if assumed else tool
         path = (*state.path, f"{step} fails" if status == "error" else step)
-        self._ran.setdefault(tool, path)
+        self.ran.setdefault(tool, path)
         history.started(call, tool, truths)
         history.settle(call, status, {}, "")
         return _State(history, path)
@@ -177,7 +258,7 @@ class _Walk:
         for truths in self._answers:
             broken = state.history.judge(ANSWER, truths)
             for verdict in broken:
-                self._acted.setdefault(verdict.rule, (*state.path, "the answer"))
+                self.acted.setdefault(verdict.rule, (*state.path, "the answer"))
             refusals = [verdict for verdict in broken if verdict.effect != "report"]
             is_possible = is_possible or not refusals
             if refusals:
@@ -185,45 +266,21 @@ class _Walk:
         return is_possible
 
     def _key(self, history: History) -> object:
-        """Return what decides the future of a state: not the ids of calls, and of their orders only the relations."""
+        """Return what decides the future of a state: not the ids of calls, nor more of their order than is read."""
         states = history.save()["rules"]
-        orders = sorted({order for state in _flat(states) for order in _orders_of(state)})
-        ranks = {order: rank for rank, order in enumerate(orders)}
-        return tuple((name, *(self._plain(name, state, ranks) for state in states[name])) for name in sorted(states))
+        return tuple((name, *(self._plain(name, state) for state in states[name])) for name in sorted(states))
 
-    def _plain(self, name: str, state: Mapping[str, Any], ranks: Mapping[int, int]) -> object:
+    def _plain(self, name: str, state: Mapping[str, Any]) -> object:
         most = self._most[name]
         least = 1 if isinstance(most, UnsetType) else int(most) + 1
+        last_use = max((order for _, uses in state.get("uses", ()) for _, order, _ in uses), default=0)
         return (
             "full" in state,
             tuple((key, min(int(total), least)) for key, total, _, _ in state.get("starts", ())),
-            tuple((tool, ranks[order]) for _, calls in state.get("ok", ()) for tool, order, _, _ in calls),
-            max((ranks[order] for _, uses in state.get("uses", ()) for _, order, _ in uses), default=-1),
+            tuple(sorted((tool, order > last_use) for _, calls in state.get("ok", ()) for tool, order, _, _ in calls)),
         )
 
-    def findings(self) -> Iterator[Finding]:
-        """Yield what the walk found."""
-        yield from self._list_never_run()
-        yield from self._list_dead_ends()
-        for rule in self.rules:
-            if rule.name not in self._acted:
-                yield Finding("never acts", rule.name, "no call and no answer can break it")
-        for rule, words in zip(self.rules, self._patterns, strict=True):
-            if "need" in words and rule.effect in ("refuse", "end"):
-                for part in words["before"][0].parts:
-                    if part.tool in self._ran:
-                        needed = " or ".join(dict.fromkeys(needed.tool for needed in words["need"][0].parts))
-                        claim = f"{part.tool} never starts before {needed}"
-                        yield Finding("holds", rule.name, claim, self._ran[part.tool])
-
-    def _list_never_run(self) -> Iterator[Finding]:
-        start = next(iter(self._paths.values()), ())
-        for tool in self._tools:
-            if tool not in self._ran:
-                acting = next((rule for rule, path in self._acted.items() if path[-1] == tool), "")
-                yield Finding("never runs", acting, f"{tool}: refused in every state", start)
-
-    def _list_dead_ends(self) -> Iterator[Finding]:
+    def find_dead_end(self) -> Iterator[Finding]:
         """Yield the nearest state from which no answer is possible."""
         sources: dict[object, set[object]] = {}
         for source, targets in self._edges.items():
@@ -244,23 +301,10 @@ class _Walk:
 
     def _explain_dead_end(self, key: object, rule: str) -> str:
         """Return what the answer needs in a state, and the rule that forbids it."""
-        words = next(
-            (words for owed_rule, words in zip(self.rules, self._patterns, strict=True) if owed_rule.name == rule), {}
-        )
+        patterns = zip(self._rules.rules, self._rules.patterns, strict=True)
+        words = next((words for owed_rule, words in patterns if owed_rule.name == rule), {})
         needed = words.get("then") or words.get("need") or ()
         tools = dict.fromkeys(part.tool for call in needed for part in call.parts)
         blocked = self._blocked.get(key, {})
         reasons = [f"which {blocked[tool]} forbids" if tool in blocked else "which cannot help" for tool in tools]
         return " or ".join(f"{tool}, {reason}" for tool, reason in zip(tools, reasons, strict=True))
-
-
-def _flat(states: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Mapping[str, Any]]:
-    for monitors in states.values():
-        yield from monitors
-
-
-def _orders_of(state: Mapping[str, Any]) -> Iterator[int]:
-    for _, calls in state.get("ok", ()):
-        yield from (order for _, order, _, _ in calls)
-    for _, uses in state.get("uses", ()):
-        yield from (order for _, order, _ in uses)
