@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
     from .journal.answers import Answer, Answering, approve, reject, settled
     from .journal.links import Links
+    from .journal.notices import Notice, webhook
     from .message import FilePart, Message
     from .model.prices import Price
     from .result import TurnResult
@@ -163,6 +164,8 @@ else:
             "external_tool": ".tools.later",
             "settled": ".journal.answers",
             "Links": ".journal.links",
+            "Notice": ".journal.notices",
+            "webhook": ".journal.notices",
             "wait_tool": ".tools.later",
         },
     )
@@ -200,6 +203,7 @@ __all__ = [
     "Message",
     "ModelSettings",
     "NoOutputError",
+    "Notice",
     "Outcome",
     "Price",
     "Reject",
@@ -258,4 +262,5 @@ __all__ = [
     "tool_input_guardrail",
     "tool_output_guardrail",
     "wait_tool",
+    "webhook",
 ]

@@ -13,7 +13,7 @@ from contextlib import (
 from dataclasses import asdict, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Never, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 import anyio
 from pydantic import JsonValue
@@ -21,6 +21,7 @@ from pydantic import JsonValue
 from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Decision, Limits
 
+from ._base.background_task import NO_CONTEXT, background_task
 from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
 from ._base.ids import new_id
 from .agent import Agent
@@ -46,6 +47,7 @@ from .errors import (
     EngineClosedError,
     HookFailedError,
     Retry,
+    StoreError,
     TurnBusyError,
     TurnNotFoundError,
     known_options,
@@ -75,6 +77,7 @@ from .journal.follow import follow, read_events, wait_until_idle
 from .journal.inbox import steer_item
 from .journal.links import Links
 from .journal.message_history import session_messages
+from .journal.notices import SUBSCRIBER_SECONDS, Notice, Subscriber, checked_subscribers, deliver_notices
 from .journal.recovery import recover_turns
 from .journal.subturns import unfinished_below
 from .journal.turn_journal import JournalFold
@@ -87,6 +90,7 @@ from .runtime import JobListener, Local, Runtime
 from .runtime.in_process import InProcessTurns
 from .runtime.opened_models import OpenedModels
 from .store import SessionInfo, Store, TurnRow, open_store
+from .store.outbox import outbox_store
 from .store.sessions import checked_title
 from .tools.loop_handle import MAX_THREADS, Threads, in_event_loop
 from .tools.result import ToolResult
@@ -108,6 +112,8 @@ if TYPE_CHECKING:
     from .telemetry import Telemetry
 
 _LOG = logging.getLogger(__name__)
+#: Seconds between two looks of a worker at the outbox.
+_DELIVERY_INTERVAL: Final = 1.0
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
@@ -154,6 +160,9 @@ class Engine(Generic[DepsT]):
 
     `links` makes addresses with signed tokens: links by which people answer (`link`), and callbacks by which services
     give results (`ToolContext.callback_url`). The app mounts `turnwright.web.answer_app` there.
+
+    Each of `subscribers`, by name, receives a `Notice` when a root turn pauses, ends, or hands out a call, at least
+    once, also of what another process did. Workers deliver, and `deliver`. See docs/rules.md#outbox.
 
     `tool_timeout` is short for the limit of that name: the seconds of a call of a tool without a `timeout` of its own,
     300 by default. `deps`, `synthesize` and `history_processor` have as long; None means that all of them may take for
@@ -244,6 +253,7 @@ class Engine(Generic[DepsT]):
         stop_repetition: bool = True,
         authorize: Authorize | None = None,
         links: Links | None = None,
+        subscribers: Mapping[str, Subscriber] | None = None,
         runtime: Runtime | None = None,
         now: Callable[[], float] = time.time,
         clock: Callable[[], float] = time.monotonic,
@@ -293,6 +303,10 @@ class Engine(Generic[DepsT]):
             raise ConfigError(f"store {store} belongs to this process alone: give one that the runtime's workers share")
         if runtime.embedded:  # else the engines of the workers make them
             self.setup.need_no_deps()
+        self._subscribers = checked_subscribers(subscribers or {})
+        #: The outbox of the store, if there are subscribers, and whether they are in it.
+        self._outbox = outbox_store(self.store) if self._subscribers else None
+        self._is_subscribed = not self._subscribers
         self._models = opened
         self._hub = EventBus(on_event, observe_segment)
         self._runtime = runtime
@@ -412,7 +426,9 @@ class Engine(Generic[DepsT]):
         """
         self._need_open()
         self._work.listener = listener
-        await self._runtime.run_worker(stopping)
+        await self._subscribe()
+        async with background_task(self._deliver_always) if self._subscribers else NO_CONTEXT:
+            await self._runtime.run_worker(stopping)
 
     @overload
     async def resume(
@@ -512,6 +528,39 @@ class Engine(Generic[DepsT]):
         if addressee is not None and not addressee.is_early:
             await self._runtime.submit(addressee.fold.turn_id, addressee.fold.segment)
         return addressee is not None
+
+    async def deliver(self) -> int:
+        """Deliver the notices of the outbox that are due to this engine's subscribers. Workers do it continuously.
+
+        Returns the number of those that were delivered. A failed one is delivered again after a second, then after
+        twice as long each time, at most an hour, for 3 days. Raises `StoreError`.
+        """
+        if self._outbox is None:
+            return 0
+        await self._subscribe()
+        return await deliver_notices(self._open_store, self._outbox, self._subscribers, self._call, self.setup.now)
+
+    async def _call(self, name: str, subscriber: Subscriber, notice: Notice) -> object:
+        """Call a subscriber in a task of its own. Raises `HookFailedError`."""
+        from .hooks.asking import ask  # noqa: PLC0415 (many apps have no subscribers)
+
+        grace = self.setup.cancel_grace
+        return await ask(f"subscriber {name!r}", subscriber, notice, seconds=SUBSCRIBER_SECONDS, grace=grace)
+
+    async def _subscribe(self) -> None:
+        """Write the subscriptions of this engine, once."""
+        if not self._is_subscribed and self._outbox is not None:
+            await self._outbox.subscribe([*self._subscribers])
+            self._is_subscribed = True
+
+    async def _deliver_always(self) -> None:
+        """Deliver notices until canceled, as a worker does."""
+        while True:
+            try:
+                await self.deliver()
+            except StoreError as error:
+                _LOG.warning("no notice is delivered until the store can be reached again: %s", error)
+            await anyio.sleep(_DELIVERY_INTERVAL)
 
     def link(
         self,
@@ -783,6 +832,7 @@ class Engine(Generic[DepsT]):
         await self.store.aclose()
 
     async def __aenter__(self) -> Self:
+        await self._subscribe()
         return self
 
     async def __aexit__(
@@ -1059,6 +1109,7 @@ class Engine(Generic[DepsT]):
         self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, driven: bool = True
     ) -> NewTurnClaim | None:
         """Write a new turn. Returns None if the option `id` names a turn with the same request."""
+        await self._subscribe()
         plain, driven = cast("Agent", agent), driven and self._runtime.embedded
         return await start_turn(
             self._open_store, self.setup, turn_id, plain, prompt, options, listeners=self._hub, driven=driven

@@ -31,6 +31,7 @@ GUIDES = (
     "start-once.md",
     "wait-for-a-result.md",
     "answer-by-link.md",
+    "notify.md",
     "steer-and-abort.md",
     "stop-a-turn-with-guardrails.md",
     "test-an-agent.md",

@@ -48,6 +48,7 @@ GROUPS: Final = {
         "title": "sessions",
         "delete": "upkeep",
         "prune": "upkeep",
+        "outbox": "upkeep",
         "migrate": "upkeep",
     },
 }
@@ -83,6 +84,7 @@ SUMMARIES: Final = {
     "title": "Set the title of a session.",
     "delete": "Delete a turn and its sub-turns, or all of a session.",
     "prune": "Delete the turns that ended long ago, and their sub-turns.",
+    "outbox": "List the notices that wait for their subscribers, and those that failed.",
     "migrate": "Update a store to the schema of this release.",
 }
 

@@ -12,9 +12,10 @@ from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.store import Store
 from turnwright.store.address import find_scheme
+from turnwright.store.outbox import NoticeRow, outbox_store
 
-from .options import DEFAULT_STORE, SessionOption, StoreOption, TurnOrNoneArgument, need_one
-from .process import echo
+from .options import DEFAULT_STORE, JsonLinesOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
+from .process import echo, echo_json
 from .prompts import can_ask, read_line
 from .sessions import find_session
 from .stores import find_turn, missing_file, use_store, without_password
@@ -43,6 +44,45 @@ def delete(
     deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))
     more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
     echo(f"turn {turn}: deleted{more}")
+
+
+def outbox(
+    *,
+    retry: Annotated[bool, typer.Option("--retry", help="Deliver the waiting and failed ones again, now.")] = False,
+    remove: Annotated[
+        str | None, typer.Option("--remove", metavar="NAME", help="End the subscription of this name.")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """List the notices that wait for their subscribers, and those that failed.
+
+    Workers of the app deliver them. --remove deletes the notices of a subscriber that does not exist any more.
+    """
+    if retry and remove is not None:
+        raise ConfigError("give --retry or --remove, not both")
+
+    async def read(opened: Store) -> tuple[list[NoticeRow], int, bool]:
+        notices = outbox_store(opened)
+        removed = remove is not None and await notices.unsubscribe(remove)
+        return await notices.notices(), await notices.retry_notices() if retry else 0, removed
+
+    rows, retried, removed = use_store(store, read)
+    if remove is not None:
+        if not removed:
+            raise ConfigError(f"--remove: there is no subscription {remove!r}")
+        echo(f"subscription {cut_line(remove)}: removed")
+    elif retry:
+        echo(f"{count(retried, 'notice')}: delivered again by the next worker")
+    elif as_json:
+        for row in rows:
+            echo_json({"id": row.id} | {name: getattr(row, name) for name in row.__struct_fields__})
+    else:
+        for row in rows:
+            state = "failed" if row.next_at is None else f"{count(row.tries, 'failed delivery', 'failed deliveries')}"
+            echo(f"{row.id}  {row.kind}  {state}" + (f": {cut_line(row.error)}" if row.error else ""))
+        if not rows:
+            echo("No notice waits.")
 
 
 def prune(

@@ -8,6 +8,7 @@ from turnwright.driver.dependencies import Prepare, Synthesis
 from turnwright.journal.answers import Authorize
 from turnwright.journal.event_bus import Observer
 from turnwright.journal.links import Links
+from turnwright.journal.notices import Subscriber
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
@@ -39,6 +40,7 @@ class EngineArguments(TypedDict, total=False):
     stop_repetition: bool
     authorize: Authorize | None
     links: Links | None
+    subscribers: Mapping[str, Subscriber] | None
     on_event: Sequence[Observer]
     backoff: Backoff | None
     tool_timeout: float | NotGiven | None

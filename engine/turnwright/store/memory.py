@@ -8,6 +8,8 @@ from heapq import heappop, heappush
 from itertools import count, islice
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from turnwright.errors import (
     ConfigError,
     LeaseLostError,
@@ -21,6 +23,7 @@ from turnwright.errors import (
 from turnwright_states.facts import Fact
 from turnwright_states.state import FINAL, State
 
+from .outbox import NoticeRow, noticed_facts
 from .protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -116,6 +119,9 @@ class MemoryStore:
         self._numbers = count(1)
         self._driven: set[str] = set()
         self._annotations: dict[str, dict[tuple[AnnotationKind, str], Annotation]] = {}
+        self._subscriptions: set[str] = set()
+        #: The notices by their ids, the oldest first.
+        self._notices: dict[str, NoticeRow] = {}
 
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         if new.id in self._turns:
@@ -128,6 +134,7 @@ class MemoryStore:
         turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
         self._turns[new.id] = turn
         self._place(turn)
+        self._notify(new.id, facts, 0, at)
         if new.session is not None:
             title, _ = self._sessions.pop(new.session, (new.title, 0))
             self._sessions[new.session] = (title, turn.number)
@@ -171,6 +178,8 @@ class MemoryStore:
                 ]
                 claim.unrecorded_owner = None
             turn.written_at = now
+            if self._subscriptions:
+                self._notify(claim.turn, facts, claim.seq, now)
             turn.facts += facts
             turn.seq = claim.seq = claim.seq + len(facts)
         before, turn.status = turn.status.state, status
@@ -338,6 +347,54 @@ class MemoryStore:
         self._stored(turn_id)
         return self._delete([turn_id])
 
+    def _notify(self, turn_id: str, facts: Sequence[Fact], seq: int, at: float) -> None:
+        """Write a notice of each of these facts for each subscription."""
+        for place, kind in noticed_facts(turn_id, facts, seq) if self._subscriptions else ():
+            for name in sorted(self._subscriptions):
+                notice = NoticeRow(name, turn_id, place, kind, at)
+                self._notices[notice.id] = notice
+
+    async def subscribe(self, names: Collection[str]) -> None:
+        """See `OutboxStore.subscribe`."""
+        self._subscriptions |= set(names)
+
+    async def unsubscribe(self, name: str) -> bool:
+        """See `OutboxStore.unsubscribe`."""
+        self._notices = {key: notice for key, notice in self._notices.items() if notice.name != name}
+        is_subscribed = name in self._subscriptions
+        self._subscriptions.discard(name)
+        return is_subscribed
+
+    async def lease_notices(self, names: Collection[str], now: float, until: float, limit: int) -> list[NoticeRow]:
+        """See `OutboxStore.lease_notices`."""
+        due = [
+            notice
+            for notice in self._notices.values()
+            if notice.name in names and notice.next_at is not None and notice.next_at <= now
+        ]
+        due = sorted(due, key=lambda notice: notice.next_at or 0.0)[:limit]
+        self._notices |= {notice.id: replace(notice, next_at=until) for notice in due}
+        return due
+
+    async def delivered(self, notice: NoticeRow) -> None:
+        """See `OutboxStore.delivered`."""
+        self._notices.pop(notice.id, None)
+
+    async def failed(self, notice: NoticeRow, error: str, next_at: float | None) -> None:
+        """See `OutboxStore.failed`."""
+        if notice.id in self._notices:
+            self._notices[notice.id] = replace(notice, tries=notice.tries + 1, next_at=next_at, error=error)
+
+    async def notices(self) -> list[NoticeRow]:
+        """See `OutboxStore.notices`."""
+        return list(self._notices.values())
+
+    async def retry_notices(self) -> int:
+        """See `OutboxStore.retry_notices`."""
+        waiting = [notice for notice in self._notices.values() if notice.next_at != 0.0]
+        self._notices |= {notice.id: replace(notice, tries=0, next_at=0.0) for notice in waiting}
+        return len(waiting)
+
     async def annotate(self, *annotations: "Annotation") -> None:
         """See `AnnotationStore.annotate`."""
         for annotation in annotations:
@@ -373,6 +430,7 @@ class MemoryStore:
         for name in family:
             self._annotations.pop(name, None)
             self._awake_roots.pop(name, None)
+            self._notices = {key: notice for key, notice in self._notices.items() if notice.turn != name}
             session = self._turns.pop(name).new.session
             if session is not None:
                 del self._by_session[session][name]

@@ -139,7 +139,25 @@ TABLES: Final = """
         words tsvector NOT NULL
     ) WITH (toast_tuple_target = 128);
     CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
+
+    CREATE TABLE turnwright_subscriptions (name text COLLATE "C" PRIMARY KEY, kinds text[] NOT NULL);
+    -- `next_at`: when the next delivery is due, or NULL if it was given up.
+    CREATE TABLE turnwright_outbox (
+        n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+        name text COLLATE "C" NOT NULL,
+        turn_id text COLLATE "C" NOT NULL,
+        seq bigint NOT NULL,
+        kind text NOT NULL,
+        at double precision NOT NULL,
+        tries integer NOT NULL DEFAULT 0,
+        next_at double precision DEFAULT 0,
+        error text NOT NULL DEFAULT '',
+        UNIQUE (name, turn_id, seq)
+    );
+    CREATE INDEX turnwright_outbox_by_time ON turnwright_outbox (next_at, n) WHERE next_at IS NOT NULL;
+    CREATE INDEX turnwright_outbox_by_turn ON turnwright_outbox (turn_id);
 """
+
 
 #: Read first in each transaction. A migration waits until that transaction ends.
 VERSION: Final = "SELECT version FROM turnwright_schema"

@@ -174,6 +174,8 @@ class Writes(NamedTuple):
     #: not look for secrets. Writes nothing for an id that exists, a session with an open turn, or another schema.
     create: LiteralString
     append: LiteralString
+    #: An append of facts that subscribers are notified of.
+    append_noticed: LiteralString
     release: LiteralString
     post: LiteralString
 
@@ -208,6 +210,23 @@ def _writes(result: LiteralString) -> Writes:
             ), written AS ({_WRITE}), consumed AS (
                 DELETE FROM turnwright_inbox USING claimed
                 WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
+            ) SELECT {result} FROM claimed
+        """,
+        append_noticed=f"""
+            WITH claimed AS (
+                UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
+                    steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s, due_at = %(due_at)s
+                WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
+                RETURNING turn_id
+            ), written AS ({_WRITE}), consumed AS (
+                DELETE FROM turnwright_inbox USING claimed
+                WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
+            ), noticed AS (
+                INSERT INTO turnwright_outbox (name, turn_id, seq, kind, at)
+                SELECT subscription.name, claimed.turn_id, fact.seq, fact.kind, %(at)s
+                FROM claimed, turnwright_subscriptions subscription,
+                    unnest(%(noticed_seqs)s::bigint[], %(noticed_kinds)s::text[]) AS fact (seq, kind)
+                WHERE fact.kind = ANY(subscription.kinds) ORDER BY fact.seq, subscription.name ON CONFLICT DO NOTHING
             ) SELECT {result} FROM claimed
         """,
         release=f"""

@@ -25,6 +25,7 @@ from turnwright.errors import (
 )
 from turnwright.store.agent_statistics import KnownGroups
 from turnwright.store.copies import TurnColumns, append_columns
+from turnwright.store.outbox import noticed_facts
 from turnwright.store.protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -60,6 +61,7 @@ from turnwright_states.facts import Fact
 from .annotations import PostgresAnnotations
 from .connections import Connections, parse_address
 from .notifications import Notifications
+from .outbox import PostgresOutbox
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
 from .schema import SCHEMA, VERSION, Connection
@@ -100,7 +102,7 @@ _FACTS_OF: Final = Statement("turnwright_facts_of", FACTS_OF)
 _CLAIM_LOCKED: Final = Statement("turnwright_claim", CLAIM_LOCKED)
 
 
-class PostgresStore(PostgresSummaries, PostgresAnnotations):
+class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
     Its methods are described at `Store`.
@@ -129,6 +131,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         conninfo, self.place = parse_address(address, patience)
         self._writes = TELLING if notify else QUIET
         self._append = Statement("turnwright_append", self._writes.append)
+        self._append_noticed = Statement("turnwright_append_noticed", self._writes.append_noticed)
         self._create = Statement("turnwright_create", self._writes.create)
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, self._schema, patience, connections)
@@ -210,7 +213,14 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         async with self._connections.one(self._owner.keep, writes=True) as connection:
             # The second statement sees items that were posted while the first one waited for the row.
             values = {**turn, **status_of(status), **columns}
-            appended, inbox = await run_together(connection, (self._append, values), (_INBOX, turn))
+            append = self._append
+            if noticed := noticed_facts(claim.turn, facts, claim.seq):
+                append = self._append_noticed
+                values |= {
+                    "noticed_seqs": [str(seq) for seq, _ in noticed],
+                    "noticed_kinds": [kind for _, kind in noticed],
+                }
+            appended, inbox = await run_together(connection, (append, values), (_INBOX, turn))
             if not appended and await (await connection.execute(HOLDS, turn)).fetchone():
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")
         if not appended:
@@ -425,6 +435,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations):
         await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_annotations WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
+        await connection.execute(f"DELETE FROM turnwright_outbox WHERE {FAMILY}", family)
         deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
         if sessions:
             await connection.execute(LOCK_SESSIONS, {"sessions": [*sessions]})

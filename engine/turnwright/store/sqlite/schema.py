@@ -125,6 +125,23 @@ _TABLES: Final = """
         millis TEXT NOT NULL,
         PRIMARY KEY (number, tool)
     ) WITHOUT ROWID;
+
+    CREATE TABLE subscriptions (name TEXT PRIMARY KEY, kinds TEXT NOT NULL) WITHOUT ROWID;
+    -- `next_at`: when the next delivery is due, or NULL if it was given up.
+    CREATE TABLE outbox (
+        n INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        turn_id TEXT NOT NULL,
+        seq INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        at REAL NOT NULL,
+        tries INTEGER NOT NULL DEFAULT 0,
+        next_at REAL DEFAULT 0,
+        error TEXT NOT NULL DEFAULT '',
+        UNIQUE (name, turn_id, seq)
+    );
+    CREATE INDEX outbox_by_time ON outbox (next_at, n) WHERE next_at IS NOT NULL;
+    CREATE INDEX outbox_by_turn ON outbox (turn_id);
 """
 
 

@@ -62,6 +62,7 @@ from turnwright_states.facts import Fact
 from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
 from .opening import Durability, LockWait, is_locked, open_file, read_only_files
+from .outbox import SqliteOutbox
 from .owner_lock import OwnerLock
 from .rows import CLAIM_SPANS, CLAIMED, COPIES, DUE, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import SCHEMA
@@ -87,7 +88,7 @@ _T = TypeVar("_T")
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-class SqliteStore(SqliteSummaries, SqliteAnnotations):
+class SqliteStore(SqliteSummaries, SqliteAnnotations, SqliteOutbox):
     """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.
@@ -405,7 +406,7 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations):
         numbers = f"SELECT number FROM turns WHERE {FAMILY}"  # noqa: S608 (constant)
         self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", family)  # noqa: S608 (constant)
         delete_summaries(self._db, numbers, family)
-        for table in ("annotations", "inbox", "turns"):
+        for table in ("annotations", "inbox", "outbox", "turns"):
             deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
         return deleted.rowcount
 

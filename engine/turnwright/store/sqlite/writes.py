@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnExistsError, TurnwrightError
+from turnwright.store.outbox import noticed_facts
 from turnwright.store.protocol import NOBODY, Claim, InboxItem, NewTurn, Status
 from turnwright.store.rows import LAST_SEQ, join_facts, readable_items
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .opening import StoreFiles
+from .outbox import write_notices
 from .rows import WAITING
 from .schema import Schema
 from .summaries import NEW_SUMMARIES
@@ -106,15 +108,18 @@ class Write(ABC):
 class Append(Write):
     """See `Store.append`. The constructor raises the error of a fact whose payload cannot be written."""
 
-    __slots__ = ("_claim", "_consumed", "_count", "_status")
+    __slots__ = ("_at", "_claim", "_consumed", "_count", "_noticed", "_status")
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn pauses, resumes or ends, its inbox changes, or its status is written without a fact.
         count = len(facts)
+        self._noticed = noticed_facts(claim.turn, facts, claim.seq)
+        self._at = time.time()
         only_facts = not consumed and status.state not in FINAL and status.due_at == claim.due_at and count > 0
+        only_facts = only_facts and not self._noticed
         # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
         checks_place = not only_facts or facts[0].kind == ModelReplied.kind
-        row = _row(claim, facts, status, time.time()) if count else None
+        row = _row(claim, facts, status, self._at) if count else None
         super().__init__(row, only_facts=only_facts, checks_version=False, checks_place=checks_place)
         self._count = count
         self._claim = claim
@@ -136,6 +141,8 @@ class Append(Write):
         if self._consumed:
             rows = [(turn, item) for item in self._consumed]
             cursor.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
+        if self._noticed:
+            write_notices(cursor, turn, self._noticed, self._at)
 
     def done(self) -> None:
         """Move the claim."""
@@ -152,7 +159,7 @@ class Create(Write):
     `driven_epochs` has the epochs of the turns that this process drives, or is None if it will not drive the new one.
     """
 
-    __slots__ = ("_count", "_driven_epochs", "_live", "_new", "_owner", "claim")
+    __slots__ = ("_count", "_driven_epochs", "_live", "_new", "_noticed", "_owner", "claim")
 
     def __init__(
         self, new: NewTurn, facts: Sequence[Fact], status: Status, author: str, driven_epochs: dict[str, int] | None
@@ -160,6 +167,7 @@ class Create(Write):
         self.claim = Claim(new.id, epoch=0 if driven_epochs is None else 1, seq=0, unrecorded_owner=author)
         super().__init__(_row(self.claim, facts, status, new.created_at))
         self._count = len(facts)
+        self._noticed = noticed_facts(new.id, facts, 0)
         self._new = new
         self._live = status.state not in FINAL
         self.claim.due_at = status.due_at
@@ -181,6 +189,7 @@ class Create(Write):
         cursor.execute(f"{NEW_SUMMARIES} WHERE number = ?", (number,))
         if new.session is not None:
             cursor.execute(_WRITE_SESSION, (new.session, new.title, number))
+        write_notices(cursor, new.id, self._noticed, new.created_at)
 
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""

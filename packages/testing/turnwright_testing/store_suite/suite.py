@@ -11,6 +11,7 @@ from .due import DueFacts
 from .histories import HistoryFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
+from .outbox import OutboxFacts
 from .sessions import SessionFacts
 from .summaries import SummaryFacts
 from .turns import TurnFacts
@@ -30,6 +31,7 @@ class StoreSuite(
     SessionFacts,
     SummaryFacts,
     AnnotationFacts,
+    OutboxFacts,
     WatchFacts,
     HistoryFacts,
 ):
