@@ -73,9 +73,8 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
     for line, passage in [*docstrings.items(), *comments.items(), *messages.items()]:
         for offset, problem in problems_of_words(passage):
             yield line + offset, problem
-    if not _matches(path, NAMES["pending"]):
-        allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
-        yield from problems_of_names(tree, allowed)
+    allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
+    yield from problems_of_names(tree, allowed)
     yield from problems_of_test_names(tree)
 
 

@@ -10,16 +10,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 @contextmanager
 def serving(*replies: dict[str, object]) -> Iterator[str]:
     """The address of a server that gives these messages of the assistant, one a request."""
-    left = list(replies)
+    remaining = list(replies)
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            finish = "tool_calls" if "tool_calls" in left[0] else "stop"
-            streams = bool(asked.get("stream"))
-            choice = {"index": 0, "delta" if streams else "message": left.pop(0), "finish_reason": finish}
-            said = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
-            body = (f"data: {said}\n\ndata: [DONE]\n\n" if streams else said).encode()
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            finish = "tool_calls" if "tool_calls" in remaining[0] else "stop"
+            streams = bool(request.get("stream"))
+            choice = {"index": 0, "delta" if streams else "message": remaining.pop(0), "finish_reason": finish}
+            data = json.dumps({"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
+            body = (f"data: {data}\n\ndata: [DONE]\n\n" if streams else data).encode()
             self.send_response(200)
             self.send_header("Content-Type", "text/event-stream" if streams else "application/json")
             self.send_header("Content-Length", str(len(body)))

@@ -72,9 +72,9 @@ async def run() -> None:
 async def recover() -> TurnResult:
     async with open_engine() as engine:
         (turn,) = await engine.recover()
-        for asked in turn.interrupts:
-            print("asked:", asked.kind, asked.tool, *asked.choices)
-        answers = {asked.id: "rerun" for asked in turn.interrupts}
+        for interrupt in turn.interrupts:
+            print("asked:", interrupt.kind, interrupt.tool, *interrupt.choices)
+        answers = {interrupt.id: "rerun" for interrupt in turn.interrupts}
         return await engine.resume(turn.id, answers)
 
 

@@ -24,7 +24,7 @@ class Block:
 
 def blocks_of(page: str) -> list[Block]:
     """The blocks of the page of this name, in order."""
-    return [Block(*(group or "" for group in found.groups())) for found in _BLOCK.finditer(text_of(page))]
+    return [Block(*(group or "" for group in match.groups())) for match in _BLOCK.finditer(text_of(page))]
 
 
 def text_of(page: str) -> str:
@@ -33,7 +33,7 @@ def text_of(page: str) -> str:
 
 def commands_of(block: Block) -> list[tuple[str, str]]:
     """The commands of a console block, each with what it prints."""
-    return [(found[1], found[2]) for found in re.finditer(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)]
+    return [(match[1], match[2]) for match in re.finditer(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", block.text, re.MULTILINE)]
 
 
 class Terminal:
@@ -44,17 +44,17 @@ class Terminal:
         programs = folder.parent / f"{folder.name}-bin"
         programs.mkdir()
         # Wrappers, not links: a virtual environment is found by where its Python stands.
-        for name, what in {"python": "", "turnwright": "-m turnwright"}.items():
+        for name, options in {"python": "", "turnwright": "-m turnwright"}.items():
             program = programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error {what} "$@"\n')
+            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error {options} "$@"\n')
             program.chmod(0o755)
-        kept = {
+        variables = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("OPENAI_", "PYTEST_", "TURNWRIGHT_"))
         }
-        path = f"{programs}{os.pathsep}{kept.get('PATH', os.defpath)}"
-        self._environment = {**kept, "PATH": path, **environment}
+        path = f"{programs}{os.pathsep}{variables.get('PATH', os.defpath)}"
+        self._environment = {**variables, "PATH": path, **environment}
 
     def run(self, command: str) -> str:
         """Run a command and return its standard output."""

@@ -9,7 +9,7 @@ ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
 #: Where Markdown is: the rest is what tools left behind, or what programs read.
 FOLDERS: Final = (".github", "bench", "diagrams", "docs", "examples")
-PAGES: Final = sorted([*ROOT.glob("*.md"), *(page for one in FOLDERS for page in (ROOT / one).rglob("*.md"))])
+PAGES: Final = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))])
 
 _FENCE: Final = re.compile(r"^ *(`{3,}|~{3,})(.*)$")
 _LINK: Final = re.compile(r"(?<=\]\()([^)\s]+)(?=[)\s])")
@@ -42,16 +42,16 @@ def blocks(text: str) -> Iterator[Block]:
     fence = language = title = ""
     begins = 0
     for number, line in enumerate(text.splitlines(), start=1):
-        found = _FENCE.match(line)
+        match = _FENCE.match(line)
         if fence:
-            if found and found[1].startswith(fence) and not found[2].strip():
+            if match and match[1].startswith(fence) and not match[2].strip():
                 yield Block(language, "\n".join(inside) + "\n", tuple(above), title, begins)
                 fence, above = "", []
             else:
                 inside.append(line)
-        elif found:
-            fence, language, inside = found[1], (found[2].split() or [""])[0], []
-            title, begins = _title(found[2], above), number + 1
+        elif match:
+            fence, language, inside = match[1], (match[2].split() or [""])[0], []
+            title, begins = _title(match[2], above), number + 1
         elif line.startswith("<!--") and line.endswith("-->"):
             above.append(line[4:-3].strip())
         else:
@@ -60,23 +60,23 @@ def blocks(text: str) -> Iterator[Block]:
 
 def _title(info: str, above: list[str]) -> str:
     """The file that a block is, as its fence or a comment above it says."""
-    named = re.search(r'title="(.+?)"', info) or re.search(r"^file: (\S+)$", "\n".join(above), re.MULTILINE)
-    return named[1] if named else ""
+    title = re.search(r'title="(.+?)"', info) or re.search(r"^file: (\S+)$", "\n".join(above), re.MULTILINE)
+    return title[1] if title else ""
 
 
 def prose(text: str) -> str:
     """The page without its blocks of code."""
-    kept: list[str] = []
+    lines: list[str] = []
     fence = ""
     for line in text.splitlines():
-        found = _FENCE.match(line)
+        match = _FENCE.match(line)
         if fence:
-            fence = "" if found and found[1].startswith(fence) and not found[2].strip() else fence
-        elif found:
-            fence = found[1]
+            fence = "" if match and match[1].startswith(fence) and not match[2].strip() else fence
+        elif match:
+            fence = match[1]
         else:
-            kept.append(line)
-    return "\n".join(kept)
+            lines.append(line)
+    return "\n".join(lines)
 
 
 def links(text: str) -> list[str]:
@@ -86,11 +86,11 @@ def links(text: str) -> list[str]:
 
 def anchors(text: str) -> set[str]:
     """The anchors of a page: those that it sets, and those of its headings as code hosts and the site make them."""
-    seen: dict[str, int] = {}
-    found = set(_ANCHOR.findall(prose(text)))
+    counts: dict[str, int] = {}
+    slugs = set(_ANCHOR.findall(prose(text)))
     for heading in _HEADING.findall(prose(text)):
         plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading)
         slug = re.sub(r"[^\w\- ]", "", plain.lower()).replace(" ", "-")
-        seen[slug] = seen.get(slug, -1) + 1
-        found.add(slug if not seen[slug] else f"{slug}-{seen[slug]}")
-    return found
+        counts[slug] = counts.get(slug, -1) + 1
+        slugs.add(slug if not counts[slug] else f"{slug}-{counts[slug]}")
+    return slugs

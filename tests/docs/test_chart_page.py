@@ -37,19 +37,19 @@ def section(heading: str) -> str:
 
 def table(after: str) -> list[list[str]]:
     """The cells of the first table below a text, without its two head lines."""
-    found = re.search(r"(?:^\|.*\n)+", PAGE.split(after, 1)[1], re.MULTILINE)
-    assert found is not None
-    return [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in found[0].splitlines()[2:]]
+    match = re.search(r"(?:^\|.*\n)+", PAGE.split(after, 1)[1], re.MULTILINE)
+    assert match is not None
+    return [[cell.strip(" *`") for cell in line.strip("|").split("|")] for line in match[0].splitlines()[2:]]
 
 
 def numbers(text: str) -> set[int]:
     """The rows that a text names in brackets: (3), (5 to 8), (18, 24)."""
-    found: set[int] = set()
+    row_numbers: set[int] = set()
     for bracket in re.findall(r"\((\d[\d, to]*)\)", text):
-        for one in bracket.split(","):
-            first, *last = map(int, one.split("to"))
-            found.update(range(first, (last or [first])[0] + 1))
-    return found
+        for part in bracket.split(","):
+            first, *last = map(int, part.split("to"))
+            row_numbers.update(range(first, (last or [first])[0] + 1))
+    return row_numbers
 
 
 def test_kinds_of_states_equal_the_code() -> None:
@@ -69,8 +69,8 @@ def test_every_state_has_a_section_explaining_each_exit() -> None:
 def test_every_row_is_explained_with_the_destination() -> None:
     """A line that names a row names its target state too, unless the row stays in its state."""
     for number, row in enumerate(ROWS, 1):
-        said = section("From anywhere" if row.trigger in FROM_ANYWHERE else row.source)
-        assert row.dest is row.source or row.dest in said, (number, row.name)
+        text = section("From anywhere" if row.trigger in FROM_ANYWHERE else row.source)
+        assert row.dest is row.source or row.dest in text, (number, row.name)
 
 
 def test_every_outcome_is_explained() -> None:
@@ -78,14 +78,14 @@ def test_every_outcome_is_explained() -> None:
 
 
 def test_stages_equal_the_rank() -> None:
-    said = " ".join(section("Why it ends").split())
+    text = " ".join(section("Why it ends").split())
     words = (
         "PAUSED 8, COMPACT 7, STREAM 6, REVIEW 5, TOOL_EXEC 4, CONTINUE 3, CHECK 2, CONCLUDE and TEXT_ONLY 1,"
         " the final states 0"
     )
-    assert words in said
+    assert words in text
     assert list(STAGE.items())[:7] == [
-        (State(name), int(stage)) for name, stage in (one.split() for one in words.split(", ")[:7])
+        (State(name), int(stage)) for name, stage in (pair.split() for pair in words.split(", ")[:7])
     ]
     assert (STAGE[State.CONCLUDE], STAGE[State.TEXT_ONLY]) == (1, 1)
 
@@ -93,7 +93,7 @@ def test_stages_equal_the_rank() -> None:
 def test_turn_of_the_page_is_valid_and_every_event_lowers_the_rank() -> None:
     limits = Limits(steps=2, max_pauses=1, max_retries=1)
     machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=limits))
-    seen = [(machine.turn.state, machine.turn.rank)]
+    positions = [(machine.turn.state, machine.turn.rank)]
     calls = (ToolCall(name="look", arguments={}), ToolCall(name="erase", arguments={}))
     events: list[Input] = [
         AttemptFailedInput(cause=Cause.TIMEOUT),
@@ -108,19 +108,21 @@ def test_turn_of_the_page_is_valid_and_every_event_lowers_the_rank() -> None:
     ]
     for event in events:
         machine.feed(event)
-        seen.append((machine.turn.state, machine.turn.rank))
+        positions.append((machine.turn.state, machine.turn.rank))
     rows = table("<!-- rank:")
     played = [(State(state), tuple(int(digit.strip(" *")) for digit in rank.split(","))) for _, state, rank in rows]
-    assert played == [(state, (rank[0], *rank[3:])) for state, rank in seen]
-    assert {rank[1:3] for _, rank in seen} == {(limits.output_retries, limits.max_compactions)}
-    assert all(later < sooner for (_, sooner), (_, later) in pairwise(seen))
+    assert played == [(state, (rank[0], *rank[3:])) for state, rank in positions]
+    assert {rank[1:3] for _, rank in positions} == {(limits.output_retries, limits.max_compactions)}
+    assert all(later < sooner for (_, sooner), (_, later) in pairwise(positions))
 
 
 def test_bold_digit_is_the_first_changed_digit() -> None:
-    found = re.search(r"(?:^\|.*\n)+", PAGE.split("<!-- rank:", 1)[1], re.MULTILINE)
-    assert found is not None
-    ranks = [line.strip("|").split("|")[2].strip().split(", ") for line in found[0].splitlines()[2:]]
+    match = re.search(r"(?:^\|.*\n)+", PAGE.split("<!-- rank:", 1)[1], re.MULTILINE)
+    assert match is not None
+    ranks = [line.strip("|").split("|")[2].strip().split(", ") for line in match[0].splitlines()[2:]]
     plain = [[digit.strip("*") for digit in rank] for rank in ranks]
     for sooner, later, row in zip(plain, plain[1:], ranks[1:], strict=False):
-        first = next(place for place, (one, other) in enumerate(zip(sooner, later, strict=True)) if one != other)
+        first = next(
+            place for place, (digit, later_digit) in enumerate(zip(sooner, later, strict=True)) if digit != later_digit
+        )
         assert [place for place, cell in enumerate(row) if cell.startswith("**")] == [first]

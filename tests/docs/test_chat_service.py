@@ -46,10 +46,10 @@ class Service:
             self._process.wait()
 
     def post(self, path: str, body: object, **query: str) -> dict[str, object]:
-        said = httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body, params=query, timeout=30)
-        said.raise_for_status()
-        found: dict[str, object] = said.json()
-        return found
+        response = httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body, params=query, timeout=30)
+        response.raise_for_status()
+        data: dict[str, object] = response.json()
+        return data
 
     def chat(self, text: str) -> dict[str, object]:
         return self.post("/chat", {"session": "s", "user": "ann", "text": text})
@@ -82,11 +82,11 @@ def test_person_approves_another_amount_after_a_kill(service: Service) -> None:
 
 def test_turn_of_a_killed_process_ends_after_the_next_start(service: Service) -> None:
     with ThreadPoolExecutor(1) as aside:
-        asked = aside.submit(service.chat, "Hello")
+        future = aside.submit(service.chat, "Hello")
         anyio.run(until_a_turn_runs, service.folder)
         service.kill()
         with pytest.raises(httpx.HTTPError):
-            asked.result()
+            future.result()
     service.start()
     anyio.run(until_it_has_ended, service.folder)
     assert service.chat("And now?")["reply"] == {"text": "You wrote: And now?", "refunded": 0.0}

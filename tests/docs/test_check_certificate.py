@@ -57,10 +57,10 @@ def team(**more: object) -> Certificate:
     lead = Agent.model_validate(
         {"name": "Lead", "steps": 500, "budget": {"tool_calls": 40, "cost": 2.5, "seconds": 60}, "nudges": 1} | more
     )
-    tools: dict[str, Tool] = {one.name: one for one in (deploy, look, *map(agent_tool, (editor, reader, finder)))}
+    tools: dict[str, Tool] = {tool.name: tool for tool in (deploy, look, *map(agent_tool, (editor, reader, finder)))}
 
     def tools_for(agent: Agent) -> list[Tool]:
-        return [one for name, one in tools.items() if agent.may_use(name, delegates=one.delegates)]
+        return [tool for name, tool in tools.items() if agent.may_use(name, delegates=tool.delegates)]
 
     return certificate(
         lead,
@@ -88,8 +88,8 @@ def numbers(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, object]]:
         yield path, data - 1
         yield path, data * 2 + 1
     elif isinstance(data, str):
-        for found in re.finditer(r"\d+", data):
-            yield path, f"{data[: found.start()]}{int(found[0]) + 1}{data[found.end() :]}"
+        for match in re.finditer(r"\d+", data):
+            yield path, f"{data[: match.start()]}{int(match[0]) + 1}{data[match.end() :]}"
     elif data is None:
         yield path, 7
 
@@ -97,10 +97,10 @@ def numbers(data: object, path: Path_ = ()) -> Iterator[tuple[Path_, object]]:
 def forged(data: Mapping[str, Any], path: Path_, value: object) -> dict[str, Any]:
     copied: Any = copy.deepcopy(data)
     *way, last = path
-    one = copied
+    node = copied
     for step in way:
-        one = one[step]
-    one[last] = value
+        node = node[step]
+    node[last] = value
     assert isinstance(copied, dict)
     return copied
 
@@ -112,9 +112,9 @@ def is_refused(data: object) -> bool:
         return True
 
 
-@pytest.mark.parametrize("made", CERTIFICATES.values(), ids=CERTIFICATES)
-def test_certificate_with_any_changed_number_is_refused(made: Callable[[], Certificate]) -> None:
-    data = made().to_json()
+@pytest.mark.parametrize("make", CERTIFICATES.values(), ids=CERTIFICATES)
+def test_certificate_with_any_changed_number_is_refused(make: Callable[[], Certificate]) -> None:
+    data = make().to_json()
     assert check(data) == []
     # No formula gives the time limit of a tool, so it is believed like its name.
     changes = [(path, value) for path, value in numbers(data) if path[-1] != "timeout"]
@@ -131,16 +131,16 @@ def parts(data: object, path: Path_ = ()) -> Iterator[Path_]:
             yield from parts(value, (*path, key))
 
 
-@pytest.mark.parametrize("made", CERTIFICATES.values(), ids=CERTIFICATES)
-def test_certificate_without_a_part_is_refused(made: Callable[[], Certificate]) -> None:
-    data: Any = made().to_json()
+@pytest.mark.parametrize("make", CERTIFICATES.values(), ids=CERTIFICATES)
+def test_certificate_without_a_part_is_refused(make: Callable[[], Certificate]) -> None:
+    data: Any = make().to_json()
 
     def without(path: Path_) -> object:
         copied = copy.deepcopy(data)
-        one = copied
+        node = copied
         for step in path[:-1]:
-            one = one[step]
-        del one[path[-1]]
+            node = node[step]
+        del node[path[-1]]
         return copied
 
     assert [path for path in parts(data) if not is_refused(without(path))] == []
@@ -197,8 +197,8 @@ own: Final = st.fixed_dictionaries(
 
 
 @given(own)
-def test_generated_certificates_are_accepted(written: dict[str, Any]) -> None:
-    data = team(**written).to_json()
+def test_generated_certificates_are_accepted(settings: dict[str, Any]) -> None:
+    data = team(**settings).to_json()
     assert check(data) == []
     assert check(json.loads(json.dumps(data))) == []
 
@@ -221,7 +221,7 @@ def test_program_is_short_and_has_no_dependencies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "said"),
+    ("text", "code", "output"),
     [
         (json.dumps(alone().to_json()), 0, "agent 'Tester': every bound follows from the settings\n"),
         (
@@ -235,12 +235,12 @@ def test_program_is_short_and_has_no_dependencies() -> None:
         ("[" * 100_000, 2, ""),
     ],
 )
-def test_exit_codes_equal_the_documentation(text: str, code: int, said: str) -> None:
+def test_exit_codes_equal_the_documentation(text: str, code: int, output: str) -> None:
     # Isolated: not even the packages of this environment are there.
     done = subprocess.run(
         [sys.executable, "-I", "-S", PROGRAM], input=text, capture_output=True, text=True, check=False
     )
-    assert (done.returncode, done.stdout) == (code, said)
+    assert (done.returncode, done.stdout) == (code, output)
     assert done.stderr.startswith("cannot check: ") == (code == 2)
 
 

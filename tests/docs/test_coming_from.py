@@ -38,7 +38,7 @@ def test_pydantic_ai_example_gives_the_same_answer(capsys: pytest.CaptureFixture
 
 def shared_classes() -> str:
     """Return `Deps` and `Offer` of the examples, with their imports."""
-    classes = [one for one in ast.parse(PYTHON["with_turnwright.py"]).body if isinstance(one, ast.ClassDef)]
+    classes = [node for node in ast.parse(PYTHON["with_turnwright.py"]).body if isinstance(node, ast.ClassDef)]
     imports = ("import asyncio", "from dataclasses import dataclass", "from pydantic import BaseModel")
     return "\n".join([*imports, *map(ast.unparse, classes)])
 
@@ -66,8 +66,8 @@ set_tracing_disabled(True)
 asyncio.run(main())
 """
     with serving(calls("price_of", part="wheel"), says(json.dumps({"part": "wheel", "price": 20}))) as address:
-        said = run_beside("openai-agents", code, tmp_path, OPENAI_BASE_URL=address, OPENAI_API_KEY="none")
-    assert said == ANSWER
+        output = run_beside("openai-agents", code, tmp_path, OPENAI_BASE_URL=address, OPENAI_API_KEY="none")
+    assert output == ANSWER
 
 
 #: A model in place of OpenAI's, whose package is not installed: it asks for the price, then gives the answer.

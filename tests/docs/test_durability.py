@@ -34,9 +34,9 @@ def test_each_tool_of_a_killed_turn_follows_the_crash_policy(tmp_path: Path) -> 
 
 def test_every_fact_named_on_the_page_exists() -> None:
     table = text_of(PAGE).split("| before |", 1)[1].split("\n\n", 1)[0]
-    named = set(re.findall(r"`(\w+_\w+|paused|answered|turn_ended)`", table))
-    assert named
-    assert named <= KINDS.keys()
+    kinds = set(re.findall(r"`(\w+_\w+|paused|answered|turn_ended)`", table))
+    assert kinds
+    assert kinds <= KINDS.keys()
 
 
 def test_every_option_of_tools_and_stores_is_mentioned() -> None:

@@ -48,8 +48,8 @@ def test_queue_in_postgresql_drives_turns() -> None:
 
 def test_custom_loop_pauses_crashes_and_ends_without_asyncio() -> None:
     """Three processes, one journal: what had started when the second died is not run again."""
-    *said, journal, asyncio = printed("own_loop.py")
-    assert said == [
+    *lines, journal, asyncio = printed("own_loop.py")
+    assert lines == [
         "process 1: waits for approval-1",
         "process 2: was answered, and died in delete",
         "process 3: cap_hit, step_cap at 2 steps",

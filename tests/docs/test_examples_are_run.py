@@ -22,11 +22,11 @@ def test_example_names_the_running_test(page: Path, block: Block) -> None:
     """The comment stands right above it: `tested by tests/...`, or `not run:` with the reason."""
     if any(re.match(r"not run: \w", comment) for comment in block.comments):
         return
-    named = [found[1] for comment in block.comments if (found := re.match(r"tested by (tests/\S+\.py)$", comment))]
-    assert named, f"{name_of(page)}: no comment above ```python {block.text.splitlines()[0]!r}"
-    test = ROOT / named[0]
-    assert test.is_file(), named[0]
-    assert page.name in test.read_text(encoding="utf-8"), f"{named[0]} does not speak of {page.name}"
+    paths = [match[1] for comment in block.comments if (match := re.match(r"tested by (tests/\S+\.py)$", comment))]
+    assert paths, f"{name_of(page)}: no comment above ```python {block.text.splitlines()[0]!r}"
+    test = ROOT / paths[0]
+    assert test.is_file(), paths[0]
+    assert page.name in test.read_text(encoding="utf-8"), f"{paths[0]} does not speak of {page.name}"
 
 
 @pytest.mark.parametrize(("page", "block"), EXAMPLES)

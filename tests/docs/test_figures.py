@@ -48,22 +48,22 @@ def about(value: float, digits: int = 2) -> str:
 PROOF: Final = json_of("docs/proof.json")
 KILLS: Final = sum(store["kills"] for store in json_of("docs/reliability.json")["stores"].values())
 WORKER_MIB: Final = json_of("docs/scale.json")["phases"]["killed"]["worker_mib"]
-TEMPORAL: Final = {name: one.default for name, one in inspect.signature(Temporal).parameters.items()}
+TEMPORAL: Final = {name: parameter.default for name, parameter in inspect.signature(Temporal).parameters.items()}
 PATIENCE, HEARTBEAT, SWEEP = (TEMPORAL[name] for name in ("patience", "heartbeat", "sweep"))
 LIMITS: Final = Limits()
 
 
-def throughput(what: str) -> str:
+def throughput(words: str) -> str:
     """Steps a CPU second with 10,000 turns in flight, of those with 100: out of figures taken by hand."""
-    found = re.search(rf"([\d,]+), [\d,]+ and ([\d,]+)\s+{what}", text_of("bench/tried.md"))
-    assert found is not None, what
-    few, many = (int(one.replace(",", "")) for one in found.groups())
+    match = re.search(rf"([\d,]+), [\d,]+ and ([\d,]+)\s+{words}", text_of("bench/tried.md"))
+    assert match is not None, words
+    few, many = (int(figure.replace(",", "")) for figure in match.groups())
     return f"{many / few:.1f}"
 
 
 def of_bare(subject: str) -> str:
     """CPU of a step over the bare loop's, in turns of 50 steps."""
-    value = next(one for one in json_of("bench/results.json")["subjects"] if one["name"] == subject)["steps"]["50"][
+    value = next(row for row in json_of("bench/results.json")["subjects"] if row["name"] == subject)["steps"]["50"][
         "ratio"
     ]
     return f"{value:.0f}" if value >= 10 else f"{value:.1f}"
@@ -195,14 +195,14 @@ def test_last_proof_holds() -> None:
 def test_page_has_the_number_of_planted_faults() -> None:
     """Each by a test of its own, which pytest counts."""
     files = ("tests/proof/verify/test_planted_faults.py", "tests/testing/test_traces.py")
-    asked = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
-    collected = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
+    collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))
     tampered = WORDS[of["test_tampered_trace_is_detected"]]
     page = text_of("docs/evidence.md")
     assert f"| the chart and the machine | {of['test_planted_fault_is_detected']}, from" in page
-    made = of["test_fault_is_reported_with_the_line"]
-    assert f"| {made} made by hand, and {tampered} kinds of tampering |" in page
+    hand_made = of["test_fault_is_reported_with_the_line"]
+    assert f"| {hand_made} made by hand, and {tampered} kinds of tampering |" in page
 
 
 #: Pages or sections whose figures were all measured, each with the other digits that it contains.
@@ -216,8 +216,8 @@ def test_every_figure_of_a_measured_section_is_tested(page: str, heading: str) -
     """A sentence above contains each figure, or the list of other digits does."""
     section = re.split(r"^#{2,4} ", text_of(page).split(f"# {heading}\n")[1], maxsplit=1, flags=re.MULTILINE)[0]
     text = " ".join(re.sub(r"\]\([^)]*\)", "]", section).split())
-    for known in sorted([*SENTENCES[page], *MEASURED[page, heading]], key=len, reverse=True):
-        text = text.replace(" ".join(known.split()), "")
+    for sentence in sorted([*SENTENCES[page], *MEASURED[page, heading]], key=len, reverse=True):
+        text = text.replace(" ".join(sentence.split()), "")
     assert re.findall(r"(?<![\w.])\d[\d.,]*", text) == []
 
 

@@ -40,5 +40,5 @@ def test_page_lists_the_facts_of_the_journal() -> None:
     stored = [json.loads(line) for line in JOURNAL]
     listed = [line.split()[:3] for line in journal.splitlines()]
     assert listed == [[str(fact["seq"]), fact["kind"], f"{fact['elapsed']:.3f}"] for fact in stored]
-    (shown,) = (json.loads(block.text) for block in blocks(PAGE) if block.language == "json")
-    assert shown == stored[shown["seq"] - 1]
+    (example,) = (json.loads(block.text) for block in blocks(PAGE) if block.language == "json")
+    assert example == stored[example["seq"] - 1]

@@ -128,9 +128,9 @@ class Fleet:
         worker.said("started")
         return worker
 
-    def begin(self, **said: str) -> str:
+    def begin(self, **body: str) -> str:
         """Begin a turn, and return its id."""
-        begun = self.client.post("/turns", json=said)
+        begun = self.client.post("/turns", json=body)
         assert begun.status_code == httpx.codes.ACCEPTED, begun.text
         turn: str = begun.json()["id"]
         return turn
@@ -156,8 +156,10 @@ def fleet_of(store: str, model: str, temporal: str | None = None) -> Iterator[Fl
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    known = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "FLEET", "TEMPORAL"))}
-    environment = known | {"FLEET_STORE": store, "FLEET_TEMPORAL": temporal or "", "FLEET_PORT": str(port)}
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("OPENAI", "FLEET", "TEMPORAL"))
+    }
+    environment = variables | {"FLEET_STORE": store, "FLEET_TEMPORAL": temporal or "", "FLEET_PORT": str(port)}
     flags = ["--store", store, "--notify", "--base-url", model, *(["--temporal-address", temporal] if temporal else [])]
     transport = httpx.HTTPTransport(retries=10)
     with (
@@ -188,11 +190,11 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     heard += following
     assert heard[-1][1] == "paused"
     standing = fleet.client.get(f"/turns/{turn}").json()
-    assert (standing["state"], [one["tool"] for one in standing["interrupts"]]) == ("PAUSED", ["order"])
+    assert (standing["state"], [interrupt["tool"] for interrupt in standing["interrupts"]]) == ("PAUSED", ["order"])
     status, words = fleet.refuses("POST", f"/turns/{turn}/answers", answers={"approval-1": "perhaps"})
     assert (status, "approval-1" in words) == (httpx.codes.UNPROCESSABLE_ENTITY, True)
-    said = fleet.client.post(f"/turns/{turn}/answers", json={"answers": {"approval-1": "yes"}})
-    assert said.status_code == httpx.codes.ACCEPTED
+    response = fleet.client.post(f"/turns/{turn}/answers", json={"answers": {"approval-1": "yes"}})
+    assert response.status_code == httpx.codes.ACCEPTED
     heard += fleet.events(turn, heard[-1][0])
     assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
     kinds = [kind for _, kind, _ in heard]
@@ -227,10 +229,10 @@ def test_refused_request_has_a_status_and_a_message(fleet: Fleet) -> None:
 
 def test_turn_survives_the_accepting_api(fleet: Fleet, place: str, model: str) -> None:
     """A client that followed the turn attaches to another API, and misses no event."""
-    with fleet_of(place, model) as other:
-        turn = other.begin(prompt="Count")
-        heard = [next(other.events(turn))]
-        other.api.send_signal(signal.SIGKILL)
+    with fleet_of(place, model) as other_fleet:
+        turn = other_fleet.begin(prompt="Count")
+        heard = [next(other_fleet.events(turn))]
+        other_fleet.api.send_signal(signal.SIGKILL)
     assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
     heard += fleet.events(turn, heard[-1][0])
     assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))

@@ -44,18 +44,24 @@ def printed_by(command: str) -> str:
 
 def printed_by_all_of(step: str) -> str:
     """Return what all problems of a step print, each line in one piece."""
-    printed = "".join(f"$ {command}\n{printed_by(command)}" for command in (one.format(step) for one in COMMANDS))
+    printed = "".join(
+        f"$ {command}\n{printed_by(command)}" for command in (template.format(step) for template in COMMANDS)
+    )
     return re.sub(r"\n {14}(?!the ledger)", " ", printed)
 
 
 def shown_parts() -> list[tuple[str, Block]]:
     """Return each Python block that is a part of a file, with the name of the file."""
-    found = []
+    parts = []
     for block in blocks(text_of(PAGE)):
         if block.language == "python" and not block.title:
-            (name,) = (one.removeprefix("part of examples/from_a_loop/") for one in block.comments if "part of" in one)
-            found.append((name, block))
-    return found
+            (name,) = (
+                comment.removeprefix("part of examples/from_a_loop/")
+                for comment in block.comments
+                if "part of" in comment
+            )
+            parts.append((name, block))
+    return parts
 
 
 def test_page_shows_the_files_of_the_steps() -> None:
@@ -68,16 +74,16 @@ def test_page_shows_the_files_of_the_steps() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "shown"),
-    [one for block in blocks_of(PAGE) if block.language == "console" for one in commands_of(block)],
+    ("command", "expected"),
+    [command for block in blocks_of(PAGE) if block.language == "console" for command in commands_of(block)],
 )
-def test_command_prints_the_output_of_the_page(command: str, shown: str) -> None:
-    assert printed_by(command) == shown
+def test_command_prints_the_output_of_the_page(command: str, expected: str) -> None:
+    assert printed_by(command) == expected
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
 def test_table_names_the_problems_solved_by_each_step(number: int) -> None:
-    solved = {problem for problem, said in SOLVED.items() if re.search(said, printed_by_all_of(STEPS[number]))}
+    solved = {problem for problem, pattern in SOLVED.items() if re.search(pattern, printed_by_all_of(STEPS[number]))}
     rows = [line.strip("| ").split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
     listed = {row[0]: row[number + 1] for row in rows if row[0] in SOLVED}
     assert listed == {problem: "yes" if problem in solved else "no" for problem in SOLVED}

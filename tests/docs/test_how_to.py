@@ -74,29 +74,30 @@ def test_every_argument_of_the_engine_is_explained() -> None:
 
 
 def test_every_error_raised_by_the_engine_is_mentioned() -> None:
-    told = {name for row in cells_below("the errors") for name in re.findall(r"`(\w+)`", row[0])}
+    names = {name for row in cells_below("the errors") for name in re.findall(r"`(\w+)`", row[0])}
     public = {name: getattr(turnwright, name) for name in turnwright.__all__}
-    errors = {name for name, one in public.items() if inspect.isclass(one) and issubclass(one, TurnwrightError)}
+    errors = {name for name, value in public.items() if inspect.isclass(value) and issubclass(value, TurnwrightError)}
     # What an agent file has wrong is a ConfigError; a tool's own error becomes a result.
-    assert told == errors - {"TurnwrightError", "ToolError", "AgentFileError"} | {ValidationError.__name__}
+    assert names == errors - {"TurnwrightError", "ToolError", "AgentFileError"} | {ValidationError.__name__}
 
 
 def test_every_event_of_the_table_exists() -> None:
     rows = [[re.findall(r"`(\w+)`", cell) for cell in row[:2]] for row in cells_below("the events")]
-    told = {name: kind for names, kinds in rows for name, kind in zip(names, kinds, strict=True)}
+    documented = {name: kind for names, kinds in rows for name, kind in zip(names, kinds, strict=True)}
     pieces = {
-        one.kind: one.__name__ for one in (events.TextDeltaEvent, events.ReasoningDeltaEvent, events.ToolCallDeltaEvent)
+        kind.kind: kind.__name__
+        for kind in (events.TextDeltaEvent, events.ReasoningDeltaEvent, events.ToolCallDeltaEvent)
     }
-    others = {
+    other_kinds = {
         "output_delta": "OutputDeltaEvent",
         "response_restarted": "ResponseRestartedEvent",
         "response_withdrawn": "ResponseWithdrawnEvent",
         "paused": "TurnPausedEvent",
         "turn_ended": "TurnEndedEvent",
     }
-    known = {name: one.__name__ for name, one in KINDS.items()} | pieces | others
-    assert told == {name: known[name] for name in told}
-    assert all(hasattr(events, known[name]) for name in others)
+    expected = {name: kind.__name__ for name, kind in KINDS.items()} | pieces | other_kinds
+    assert documented == {name: expected[name] for name in documented}
+    assert all(hasattr(events, expected[name]) for name in other_kinds)
 
 
 def test_agent_file_is_listed_as_in_the_guide(tmp_path: Path) -> None:
@@ -105,8 +106,9 @@ def test_agent_file_is_listed_as_in_the_guide(tmp_path: Path) -> None:
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(file.text)
     terminal = Terminal(tmp_path)
-    for command, shown in commands_of(commands):
+    for command, output in commands_of(commands):
         printed = terminal.run(command).splitlines()
         assert all(
-            line.startswith(said) for line, said in zip(printed, shown.removesuffix("...\n").splitlines(), strict=False)
+            line.startswith(expected_line)
+            for line, expected_line in zip(printed, output.removesuffix("...\n").splitlines(), strict=False)
         )

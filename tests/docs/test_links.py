@@ -9,18 +9,18 @@ from .repository_pages import DOCS, PAGES, ROOT, anchors, links, name_of
 
 def broken(page: Path, text: str) -> list[str]:
     """The links that name no file, or no heading of it."""
-    found = []
+    broken_links = []
     for link in links(text):
         name, _, anchor = link.partition("#")
         target = page.parent / name
         # What mkdocstrings makes has its anchors in the site alone, where the build looks at them.
         looked_at = anchor and (not name or (target.suffix == ".md" and target.parent != DOCS / "api"))
         if not target.exists():
-            found.append(link)
+            broken_links.append(link)
             continue
         if looked_at and anchor not in anchors(target.read_text(encoding="utf-8") if name else text):
-            found.append(link)
-    return found
+            broken_links.append(link)
+    return broken_links
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -30,9 +30,9 @@ def test_every_link_and_every_anchor_exists(page: Path) -> None:
 
 def test_every_link_of_llms_txt_exists() -> None:
     llms = DOCS / "llms.txt"
-    found = links(llms.read_text(encoding="utf-8"))
-    assert found
-    assert [link for link in found if not (DOCS / link).is_file()] == []
+    targets = links(llms.read_text(encoding="utf-8"))
+    assert targets
+    assert [link for link in targets if not (DOCS / link).is_file()] == []
 
 
 def test_broken_link_and_broken_anchor_are_detected() -> None:

@@ -25,11 +25,11 @@ def names(cell: str) -> list[str]:
 
 
 def test_every_flag_is_listed_with_the_default() -> None:
-    told = {name: row[1] for row in table("Server capabilities") for name in names(row[0])}
+    defaults = {name: row[1] for row in table("Server capabilities") for name in names(row[0])}
     words = {"True": "yes", "False": "no", "None": "none", "effort": "`effort`", "frozenset()": "none"}
     expected = {field.name: words.get(str(field.default), str(field.default)) for field in fields(Capabilities)}
     # The two about reasoning share a row.
-    assert told == expected | {"reasoning_required": "none"}
+    assert defaults == expected | {"reasoning_required": "none"}
 
 
 @pytest.mark.parametrize("row", table("Models"), ids=lambda row: row[0])

@@ -35,7 +35,7 @@ def test_drawings_have_no_own_dark_colors() -> None:
 
 def test_single_target_runs_every_local_check() -> None:
     recipe = (ROOT / "Makefile").read_text("utf-8").split("\nproof-all:")[1].split("\n\n")[0]
-    targets = {command for made in checks().values() for command in re.findall(r"make ([\w-]+)", made)}
+    targets = {command for text in checks().values() for command in re.findall(r"make ([\w-]+)", text)}
     lines = [line for line in recipe.splitlines()[1:] if "pytest" not in line]
     ran = {"faults" if "campaigns.faults" in line else line.split()[1] for line in lines}
     assert targets | {"verify"} == ran

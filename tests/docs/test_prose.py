@@ -74,8 +74,8 @@ def test_every_named_command_exists_with_the_options(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_named_file_exists(page: str) -> None:
-    named = [code for code in codes_in(TEXTS[page]) if re.fullmatch(r"(?:tests|bench|engine|states)/\S+\.\w+", code)]
-    assert [name for name in named if not (ROOT / name).is_file()] == []
+    paths = [code for code in codes_in(TEXTS[page]) if re.fullmatch(r"(?:tests|bench|engine|states)/\S+\.\w+", code)]
+    assert [name for name in paths if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -95,8 +95,8 @@ def test_each_threat_has_a_mitigation_and_a_test() -> None:
 
 def test_bounds_of_a_result_equal_the_code() -> None:
     text, data, files = RESULT_LIMIT // 1024, STRUCTURED_LIMIT // 1024, FILES_LIMIT // 1024 // 1024
-    said = f"text is cut at {text} KiB; data above {data} KiB and files above {files} MiB are left out"
-    assert said in TEXTS["security.md"]
+    sentence = f"text is cut at {text} KiB; data above {data} KiB and files above {files} MiB are left out"
+    assert sentence in TEXTS["security.md"]
 
 
 def test_reports_are_named_by_repository_and_number_with_a_link() -> None:
@@ -121,8 +121,8 @@ UNSOURCED: Final = re.compile(
 def test_every_cell_about_others_has_a_source_or_needs_none(heading: str) -> None:
     heads, *rows = table(section(TEXTS["comparison.md"], heading))
     about = [(row[0], head, cell) for row in rows for head, cell in zip(heads, row, strict=True) if head]
-    bare = [one for one in about if one[1] != "Turnwright" and "](https://" not in one[2]]
-    assert [one for one in bare if not UNSOURCED.fullmatch(one[2])] == []
+    bare = [cell for cell in about if cell[1] != "Turnwright" and "](https://" not in cell[2]]
+    assert [cell for cell in bare if not UNSOURCED.fullmatch(cell[2])] == []
 
 
 def test_comparison_names_advantages_of_others_with_sources() -> None:

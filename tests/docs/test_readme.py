@@ -97,9 +97,9 @@ def test_tables_of_limits_are_complete() -> None:
 
 
 def test_recording_is_a_finished_turn_and_names_no_machine() -> None:
-    shown = " ".join(re.sub(r"<[^>]+>|&#160;", " ", RECORDING).split())
-    assert "The answer to your question is: 391" in shown
-    assert "turn_ended" in shown
+    text = " ".join(re.sub(r"<[^>]+>|&#160;", " ", RECORDING).split())
+    assert "The answer to your question is: 391" in text
+    assert "turn_ended" in text
     assert re.findall(r"/(?:home|root|tmp|work|Users)\b|@font-face", RECORDING) == []
 
 

@@ -15,8 +15,8 @@ SECTIONS = {
 
 
 def test_every_reason_has_a_first_fix_under_the_outcome() -> None:
-    told = {name: set(fixes) for name, fixes in SECTIONS.items() if fixes}
-    assert told == {f"Outcome `{outcome}`": set(map(str, reasons)) for outcome, reasons in REASONS_OF.items()}
+    documented = {name: set(fixes) for name, fixes in SECTIONS.items() if fixes}
+    assert documented == {f"Outcome `{outcome}`": set(map(str, reasons)) for outcome, reasons in REASONS_OF.items()}
 
 
 def test_every_reason_has_an_anchor_with_the_name() -> None:

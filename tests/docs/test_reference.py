@@ -22,15 +22,15 @@ OWN = frozenset({"turnwright.cli", "turnwright_inspector.tabs", "turnwright_proo
 
 def test_generated_pages_are_fresh() -> None:
     """`make reference` makes it: the API, the reasons, llms.txt."""
-    made = [sys.executable, ".ci/make_reference.py", "--check"]
-    ran = subprocess.run(made, cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, ".ci/make_reference.py", "--check"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("", "", 0)
 
 
 def rooms() -> set[str]:
     """Every package that says what it exports."""
-    found = {path for root in ("engine", "states") for path in (ROOT / root).rglob("__init__.py")}
-    exporting = (path for path in found if "__all__" in path.read_text(encoding="utf-8"))
+    inits = {path for root in ("engine", "states") for path in (ROOT / root).rglob("__init__.py")}
+    exporting = (path for path in inits if "__all__" in path.read_text(encoding="utf-8"))
     return {".".join(path.parent.relative_to(ROOT).parts[1:]) for path in exporting}
 
 
@@ -51,7 +51,7 @@ def listed(nav: object) -> set[str]:
     if isinstance(nav, str):
         return {nav}
     below = nav.values() if isinstance(nav, dict) else nav if isinstance(nav, list) else ()
-    return {page for one in below for page in listed(one)}
+    return {page for entry in below for page in listed(entry)}
 
 
 def test_navigation_and_pages_agree() -> None:
@@ -86,8 +86,8 @@ def test_every_decision_has_a_numbered_anchor_and_is_in_the_index() -> None:
 
 
 def test_site_shows_the_help_of_every_command() -> None:
-    shown = re.findall(r"^## `([a-z]+)`$", commands_as_markdown(), re.MULTILINE)
-    assert sorted(shown) == sorted(app.PLACES)
+    commands = re.findall(r"^## `([a-z]+)`$", commands_as_markdown(), re.MULTILINE)
+    assert sorted(commands) == sorted(app.PLACES)
     assert (DOCS / "cli.md").read_text(encoding="utf-8").count("\n<!-- commands: ") == 1
 
 

@@ -21,12 +21,12 @@ PAGES = pytest.mark.parametrize("page", ["add-a-provider.md", "add-a-store.md"])
 
 @PAGES
 def test_package_of_the_page_prints_the_output_of_the_page(tmp_path: Path, page: str) -> None:
-    code, project, shown = blocks_of(page)
+    code, project, session_block = blocks_of(page)
     about = tomllib.loads(project.text)["project"]
     ((group, entries),) = about["entry-points"].items()
     install(tmp_path, about["name"], group, entries, code.text)
     assert (tmp_path / code.title).read_text() == code.text
-    for command, output in commands_of(shown):
+    for command, output in commands_of(session_block):
         program, *arguments = [word.strip('"') for word in command.split()]
         assert program == "turnwright"
         ran = subprocess.run(

@@ -33,7 +33,7 @@ def test_workflow_token_may_only_comment_and_no_secret_is_used() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(None in map(shutil.which, ("git", "bash")), reason="git or bash is missing")
 def test_workflow_commands_write_a_comment_and_check_the_pages(tmp_path: Path) -> None:
-    person = {f"GIT_{role}_{what}": "nobody" for role in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
+    person = {f"GIT_{role}_{field}": "nobody" for role in ("AUTHOR", "COMMITTER") for field in ("NAME", "EMAIL")}
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     around = {
         **os.environ,
@@ -49,9 +49,9 @@ def test_workflow_commands_write_a_comment_and_check_the_pages(tmp_path: Path) -
 
     (tmp_path / "AGENTS.md").write_text(BEFORE, encoding="utf-8")
     pages = "turnwright diagram --agents AGENTS.md --write docs/agents"
-    made = run(f"git init -q && {pages} && git add . && git commit -qm before && git rev-parse HEAD")
-    assert made.returncode == 0, made.stderr
-    base = made.stdout.splitlines()[-1]
+    setup = run(f"git init -q && {pages} && git add . && git commit -qm before && git rev-parse HEAD")
+    assert setup.returncode == 0, setup.stderr
+    base = setup.stdout.splitlines()[-1]
     (tmp_path / "AGENTS.md").write_text(BEFORE.replace("steps: 5", "steps: 20"), encoding="utf-8")
     compared = run(steps()["Compare the bounds"], BASE=base)
     assert compared.returncode == 0, compared.stderr

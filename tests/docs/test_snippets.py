@@ -32,8 +32,8 @@ async def test_picture_is_sent_with_the_prompt(tmp_path: Path) -> None:
         await names["run"](engine, Agent(name="Looker"))  # type: ignore[operator]
         (row,) = await engine.store.turns()
         turn = await engine.get(row.id)
-    (shown,) = (part for message in turn.messages for part in message.parts if isinstance(part, FilePart))
-    assert (shown.name, shown.media_type) == ("screenshot.png", "image/png")
+    (screenshot,) = (part for message in turn.messages for part in message.parts if isinstance(part, FilePart))
+    assert (screenshot.name, screenshot.media_type) == ("screenshot.png", "image/png")
 
 
 @pytest.mark.parametrize("example", python_of("how-to/choose-a-model.md"))

@@ -29,8 +29,8 @@ def comparable(text: str) -> str:
     The facts of a journal are sorted: on a busy machine a killed process had not asked for the approval yet.
     """
     ids = list(dict.fromkeys(re.findall(r"\b[0-9a-f]{16}\b", text)))
-    for number, one in enumerate(ids):
-        text = text.replace(one, f"turn-{number}")
+    for number, turn_id in enumerate(ids):
+        text = text.replace(turn_id, f"turn-{number}")
     text = re.sub(r"\d+\.\d+ ?s\b", "N s", text)
     if not FACT.match(text):
         return text
@@ -84,19 +84,19 @@ def played(page: str, folder: Path, server: Server) -> Iterator[tuple[str, str, 
     for block in blocks_of(page):
         if block.language == "python":
             (folder / block.title).write_text(block.text, encoding="utf-8")
-        for command, shown in commands_of(block) if block.language == "console" else ():
+        for command, output in commands_of(block) if block.language == "console" else ():
             if command.startswith("uvicorn "):
                 server.start(command)
             elif re.fullmatch(r"[A-Z]+=\S+", command):
                 variables += f"{command}; "
             elif not command.startswith("pip "):
                 typed = (variables + command).replace(f"localhost:{PORT}", f"localhost:{server.port}")
-                for one, other in ids.items():
-                    typed = typed.replace(one, other)
+                for real_id, fake_id in ids.items():
+                    typed = typed.replace(real_id, fake_id)
                 printed = terminal.run(typed)
-                real, fake = (re.findall(r"\b[0-9a-f]{16}\b", text) for text in (printed, shown))
+                real, fake = (re.findall(r"\b[0-9a-f]{16}\b", text) for text in (printed, output))
                 ids.update(zip(fake, real, strict=False))
-                yield command, shown, printed
+                yield command, output, printed
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -104,8 +104,8 @@ def test_every_command_prints_the_output_of_the_page(page: str, folder: Path, se
     if "chat" in page:
         pytest.importorskip("fastapi", reason="needs FastAPI: pip install 'turnwright[examples]'")
     ran = 0
-    for command, shown, printed in played(page, folder, server):
-        assert comparable(printed).rstrip("\n") == comparable(shown).rstrip("\n"), command
+    for command, expected, printed in played(page, folder, server):
+        assert comparable(printed).rstrip("\n") == comparable(expected).rstrip("\n"), command
         ran += 1
     assert ran >= 6
 

@@ -14,12 +14,12 @@ PROMPT: Final = "What does the manual say?"
 
 def chat(text: str = "", calls: Iterable[Call] = (), *, cut: bool = False) -> Json:
     """A chat completion."""
-    asked = [
+    tool_calls = [
         {"id": own, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
         for own, name, arguments in calls
     ]
-    message = {"role": "assistant", "content": text or None, "refusal": None, "tool_calls": asked or None}
-    finish = "length" if cut else "tool_calls" if asked else "stop"
+    message = {"role": "assistant", "content": text or None, "refusal": None, "tool_calls": tool_calls or None}
+    finish = "length" if cut else "tool_calls" if tool_calls else "stop"
     return {
         "id": "chatcmpl-1",
         "object": "chat.completion",
@@ -75,14 +75,14 @@ def anthropic(text: str = "", calls: Iterable[Call] = (), *, cut: bool = False) 
     """A message of Anthropic's API."""
     blocks: list[Json] = [{"type": "text", "text": text, "citations": None}] if text else []
     blocks += [{"type": "tool_use", "id": own, "name": name, "input": arguments} for own, name, arguments in calls]
-    used = any(block["type"] == "tool_use" for block in blocks)
+    has_calls = any(block["type"] == "tool_use" for block in blocks)
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
         "model": "m",
         "content": blocks,
-        "stop_reason": "max_tokens" if cut else "tool_use" if used else "end_turn",
+        "stop_reason": "max_tokens" if cut else "tool_use" if has_calls else "end_turn",
         "stop_sequence": None,
         "usage": {
             "input_tokens": 30,
@@ -99,7 +99,7 @@ NO_TOOLS: Final[dict[ClientApi, object]] = {"chat": "none", "responses": "none",
 
 def items_of(messages: list[Json]) -> list[tuple[str, str]]:
     """Return what a provider pairs, in order: ("call" or "result", id). Anything between them is ("said", role)."""
-    found: list[tuple[str, str]] = []
+    items: list[tuple[str, str]] = []
     for message in messages:
         content = message.get("content")
         blocks = content if isinstance(content, list) else []
@@ -110,10 +110,10 @@ def items_of(messages: list[Json]) -> list[tuple[str, str]]:
         results = [message["tool_call_id"]] if message.get("role") == "tool" else []
         results += [block["tool_use_id"] for block in blocks if block["type"] == "tool_result"]
         results += [message["call_id"]] if kind == "function_call_output" else []
-        found += [("call", own) for own in calls] + [("result", own) for own in results]
+        items += [("call", own) for own in calls] + [("result", own) for own in results]
         if not calls and not results and kind != "reasoning":
-            found.append(("said", str(message.get("role"))))
-    return found
+            items.append(("said", str(message.get("role"))))
+    return items
 
 
 def check_pairs(messages: list[Json]) -> None:

@@ -20,7 +20,7 @@ def blocks_of(page: str) -> list[str]:
 
 def run_block(page: str, word: str, names: Mapping[str, object]) -> None:
     """Run the block that contains this word, with these names defined. It may use `await`."""
-    (block,) = (one for one in blocks_of(page) if word in one)
+    (block,) = (block for block in blocks_of(page) if word in block)
     code: CodeType = compile(block, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
     result = eval(code, dict(names))  # noqa: S307 (our own page)
     if inspect.iscoroutine(result):

@@ -50,7 +50,7 @@ class Server:
         check_pairs(body[FORMATS[self.api].messages])
         if body.get("tool_choice") == NO_TOOLS[self.api]:
             return Response(200, json=WRITERS[self.api]("I am not done."))
-        calls = [(f"call_{one}", "read_page", {"number": one}) for one in itertools.islice(self.numbers, 2)]
+        calls = [(f"call_{number}", "read_page", {"number": number}) for number in itertools.islice(self.numbers, 2)]
         return Response(200, json=WRITERS[self.api]("", calls))
 
     def method(self) -> Callable[..., Any]:
@@ -60,8 +60,10 @@ class Server:
             create: Callable[..., Any] = Anthropic(api_key="k", http_client=http).messages.create
             return lambda **request: create(max_tokens=100, **request)
         client = OpenAI(api_key="k", http_client=http)
-        made: Callable[..., Any] = client.chat.completions.create if self.api == "chat" else client.responses.create
-        return made
+        create_reply: Callable[..., Any] = (
+            client.chat.completions.create if self.api == "chat" else client.responses.create
+        )
+        return create_reply
 
 
 @pytest.fixture

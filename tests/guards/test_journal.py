@@ -55,9 +55,9 @@ async def test_turn_is_stored_with_every_fact_valid(address: str) -> None:
 async def test_turn_is_shown_by_the_command_and_the_inspector(address: str) -> None:
     ending = run(Client("chat", pages("chat")), guarded("chat", address, steps=2))
     command = [sys.executable, "-m", "turnwright", "show", ending.turn_id, "--store", address]
-    shown = (await anyio.run_process(command)).stdout.decode()
-    assert 'read_page({"number": 2})' in shown
-    assert "Stopped at the step limit (2 of 2)." in shown
+    output = (await anyio.run_process(command)).stdout.decode()
+    assert 'read_page({"number": 2})' in output
+    assert "Stopped at the step limit (2 of 2)." in output
     async with Engine(model=ScriptedModel(), store=address) as engine:
         app = inspector_app(engine, access=Open())
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://127.0.0.1") as browser:
@@ -78,8 +78,8 @@ async def test_dropped_turn_is_released_and_run_by_no_engine(address: str) -> No
 
 
 async def test_session_has_the_title_of_the_first_prompt(address: str) -> None:
-    asked = [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
-    with GuardedLoop(asked, journal=address, session="s1") as loop:
+    messages = [{"role": "user", "content": [{"type": "text", "text": PROMPT}]}]
+    with GuardedLoop(messages, journal=address, session="s1") as loop:
         loop.reply(chat("Hello."))
     store = open_store(address)
     (session,) = await store.sessions()

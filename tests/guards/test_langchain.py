@@ -65,22 +65,24 @@ class Scripted(BaseChatModel):  # type: ignore[misc]
 
     def _generate(self, messages: list[BaseMessage], *_: object, **__: object) -> ChatResult:
         self.requests.append(messages)
-        said = next(self.script) if self.tools else self.summary
-        if isinstance(said, Exception):
-            raise said
-        message = AIMessage(content=said, usage_metadata=USAGE) if isinstance(said, str) else said
+        reply = next(self.script) if self.tools else self.summary
+        if isinstance(reply, Exception):
+            raise reply
+        message = AIMessage(content=reply, usage_metadata=USAGE) if isinstance(reply, str) else reply
         return ChatResult(generations=[ChatGeneration(message=message)])
 
 
 def asks(*calls: tuple[str, str, dict[str, Any]], text: str = "") -> AIMessage:
-    made = [{"id": own, "name": name, "args": arguments} for own, name, arguments in calls]
-    return AIMessage(content=text, tool_calls=made, usage_metadata=USAGE)
+    tool_calls = [{"id": own, "name": name, "args": arguments} for own, name, arguments in calls]
+    return AIMessage(content=text, tool_calls=tool_calls, usage_metadata=USAGE)
 
 
-def pages(each: int = 1) -> Iterator[Reply]:
+def pages(batch_size: int = 1) -> Iterator[Reply]:
     numbers = itertools.count(1)
     while True:
-        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+        yield asks(
+            *((f"c{number}", "read_page", {"number": number}) for number in itertools.islice(numbers, batch_size))
+        )
 
 
 def reader(read: Callable[[int], str] = lambda number: f"page {number}", **options: Any) -> BaseTool:  # noqa: ANN401
@@ -131,7 +133,9 @@ async def test_guard_works_in_an_event_loop_with_a_journal(tmp_path: Path) -> No
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     state = await guarded(pages(3), journal=address, tool_calls=7).ainvoke(ASKED)
     assert ended(state) == (Outcome.CAP_HIT, EndReason.BUDGET, "I am not done.")
-    refused = [one.text for one in state["messages"] if isinstance(one, ToolMessage) and one.status == "error"]
+    refused = [
+        message.text for message in state["messages"] if isinstance(message, ToolMessage) and message.status == "error"
+    ]
     assert refused == ["not executed: the tool budget is spent"] * 2
     store = open_store(address)
     (row,) = await store.turns()
@@ -143,7 +147,7 @@ async def test_guard_works_in_an_event_loop_with_a_journal(tmp_path: Path) -> No
 
 
 def test_repeating_model_concludes() -> None:
-    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    same = (asks((f"c{number}", "read_page", {"number": 1})) for number in itertools.count())
     chat = model(same)
     assert ended(guarded(chat, nudges=1).invoke(ASKED))[:2] == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
     assert "several times" in chat.requests[3][-1].text
@@ -234,13 +238,13 @@ class Insists(AgentMiddleware):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0
+        self.model_calls = 0
 
     @hook_config(can_jump_to=["model"])  # type: ignore[untyped-decorator]
     def after_model(self, state: Any, runtime: object) -> dict[str, Any] | None:  # noqa: ANN401
         del state, runtime
-        self.asked += 1
-        return {"jump_to": "model"} if self.asked == 1 else None
+        self.model_calls += 1
+        return {"jump_to": "model"} if self.model_calls == 1 else None
 
 
 def test_answer_refused_by_other_middleware_does_not_end_the_turn() -> None:
@@ -293,7 +297,7 @@ def test_code_of_the_page_bounds_an_agent(
 def test_any_model_ends_within_the_limits(seed: int) -> None:
     random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
-    replies = (asks(*one.calls, text=one.text) for one in any_replies(random))
+    replies = (asks(*reply.calls, text=reply.text) for reply in any_replies(random))
     chat = model(replies, summary=random.choice(["", "done", asks(("z", "read_page", {"number": 1}))]))
     agent = guarded(chat, reader(noting(ran)), **limits.model_dump())
     assert ended(agent.invoke(ASKED))[2]

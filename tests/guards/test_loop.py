@@ -45,11 +45,11 @@ class Client:
         return next(self.replies)
 
 
-def pages(api: ClientApi, each: int = 1) -> Iterator[Json]:
+def pages(api: ClientApi, batch_size: int = 1) -> Iterator[Json]:
     """A model that always wants more pages."""
     numbers = itertools.count(1)
     while True:
-        batch = [next(numbers) for _ in range(each)]
+        batch = [next(numbers) for _ in range(batch_size)]
         yield WRITERS[api]("", [(f"call_{number}", "read_page", {"number": number}) for number in batch])
 
 
@@ -105,7 +105,7 @@ def test_answer_ends_the_turn(api: ClientApi) -> None:
 @APIS
 def test_calls_beyond_the_budget_get_a_result_and_do_not_run(api: ClientApi) -> None:
     ran: list[int] = []
-    client, loop = Client(api, pages(api, each=8)), guarded(api, tool_calls=10)
+    client, loop = Client(api, pages(api, batch_size=8)), guarded(api, tool_calls=10)
     assert run(client, loop, ran.append).reason is EndReason.BUDGET
     assert ran == list(range(1, 11))
     assert str(loop.messages).count("not executed: the tool budget is spent") == 6
@@ -125,8 +125,8 @@ def test_stalling_model_gets_a_hint_in_each_request(api: ClientApi) -> None:
     read = [WRITERS[api]("", [(f"call_{number}", "read_page", {"number": number % 5})]) for number in range(12)]
     client, loop = Client(api, iter([*read, WRITERS[api]("Here.")])), guarded(api)
     assert run(client, loop).reason is EndReason.ANSWERED
-    said = ["brought nothing new" in str(request[FORMATS[api].messages][-1]) for request in client.requests]
-    assert said == [False] * 11 + [True, True]
+    hints = ["brought nothing new" in str(request[FORMATS[api].messages][-1]) for request in client.requests]
+    assert hints == [False] * 11 + [True, True]
     assert "brought nothing new" not in str(loop.messages)
 
 
@@ -294,8 +294,8 @@ def test_any_model_ends_within_the_limits_with_every_call_answered(
     def replies() -> Iterator[Json]:
         for number in itertools.count():
             calls = data.draw(st.lists(st.integers(0, 3), max_size=4, unique=True))
-            made = [(f"call_{number}_{place}", "read_page", {"number": place}) for place in calls]
-            yield WRITERS[api](data.draw(st.sampled_from(("", "x"))), made)
+            tool_calls = [(f"call_{number}_{place}", "read_page", {"number": place}) for place in calls]
+            yield WRITERS[api](data.draw(st.sampled_from(("", "x"))), tool_calls)
 
     client = Client(api, replies(), data.draw(st.sampled_from(("", "The end."))))
     loop = GuardedLoop([{"role": "user", "content": PROMPT}], limits, api=api)
@@ -310,8 +310,8 @@ def test_call_cut_off_by_the_output_limit_does_not_run(api: ClientApi) -> None:
     """Without arguments, and as the last block of Anthropic, whose client completes the input."""
     loop = guarded(api)
     loop.request()
-    given = {"number": 1} if api == "anthropic" else {}
-    calls = loop.reply(WRITERS[api]("", [("c1", "read_page", {"number": 1}), ("c2", "read_page", given)], cut=True))
+    arguments = {"number": 1} if api == "anthropic" else {}
+    calls = loop.reply(WRITERS[api]("", [("c1", "read_page", {"number": 1}), ("c2", "read_page", arguments)], cut=True))
     assert [call.arguments for call in calls] == [{"number": 1}]
     assert "cut off at its output limit of 10 tokens before the arguments were complete" in str(loop.messages[-1])
 

@@ -55,10 +55,12 @@ def asks(*calls: tuple[str, str, dict[str, Any]]) -> list[Any]:
     return [function_call(name, json.dumps(arguments), call_id=own) for own, name, arguments in calls]
 
 
-def pages(each: int = 1) -> Iterator[Reply]:
+def pages(batch_size: int = 1) -> Iterator[Reply]:
     numbers = itertools.count(1)
     while True:
-        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+        yield asks(
+            *((f"c{number}", "read_page", {"number": number}) for number in itertools.islice(numbers, batch_size))
+        )
 
 
 class Script(Model):  # type: ignore[misc]
@@ -83,11 +85,11 @@ class Script(Model):  # type: ignore[misc]
         self.stored.append(options["previous_response_id"])
         if self.stored[-1] is None:
             check_pairs(input)
-        said = next(self.summaries if model_settings.tool_choice == "none" else self.replies)
-        if isinstance(said, Exception):
-            raise said
+        reply = next(self.summaries if model_settings.tool_choice == "none" else self.replies)
+        if isinstance(reply, Exception):
+            raise reply
         usage = Usage(requests=1, input_tokens=100, output_tokens=10, total_tokens=110)
-        return ModelResponse(output=said, usage=usage, response_id=f"resp_{len(self.requests)}")
+        return ModelResponse(output=reply, usage=usage, response_id=f"resp_{len(self.requests)}")
 
     async def stream_response(self, *request: Any, **options: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401
         """Only a run inside a tool streams: that of the guard asks for whole replies."""
@@ -168,8 +170,8 @@ async def test_server_side_conversation_receives_the_refusals_once() -> None:
     script = Script(iter(replies))
     await guarded_run(agent_of(script), PROMPT, run_config=QUIET, previous_response_id="resp_0")
     assert script.stored == ["resp_0", "resp_1", "resp_2"]
-    sent = [[item.get("call_id") for item in items] for items in script.requests[1:]]
-    assert sent == [["c1"], ["c2", "c1"]]
+    call_ids = [[item.get("call_id") for item in items] for items in script.requests[1:]]
+    assert call_ids == [["c1"], ["c2", "c1"]]
 
 
 async def test_streamed_run_is_bounded_and_events_arrive_by_reply() -> None:
@@ -194,17 +196,17 @@ async def test_failed_or_abandoned_streamed_run_ends_the_turn() -> None:
         _ = [event async for event in stream]
     assert stream.ending is not None
     assert stream.ending.reason is EndReason.MODEL_ERROR
-    left = await guarded_run_streamed(agent_of(Script(pages())), PROMPT, run_config=QUIET)
-    events = aiter(left)
+    abandoned = await guarded_run_streamed(agent_of(Script(pages())), PROMPT, run_config=QUIET)
+    events = aiter(abandoned)
     await anext(events)
     assert isinstance(events, AsyncGenerator)
     await events.aclose()
-    assert left.ending is not None
-    assert left.ending.outcome is Outcome.ABORTED
+    assert abandoned.ending is not None
+    assert abandoned.ending.outcome is Outcome.ABORTED
 
 
 async def test_repeating_model_concludes() -> None:
-    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    same = (asks((f"c{number}", "read_page", {"number": 1})) for number in itertools.count())
     _, *ending = await run(Script(same))
     assert ending == [Outcome.DOOM_LOOP, EndReason.DOOM_LOOP]
 
@@ -261,10 +263,10 @@ async def test_handoff_is_a_call_and_each_agent_uses_the_own_model() -> None:
     second = Script(pages())
     writer = Agent(name="Writer", model="second", tools=[reader()])
     first = Script(iter([asks(("h1", "transfer_to_writer", {}))]))
-    seen: list[str] = []
+    agent_names: list[str] = []
 
     def own_filter(data: Any) -> Any:  # noqa: ANN401
-        seen.append(data.agent.name)
+        agent_names.append(data.agent.name)
         return data.model_data
 
     config = RunConfig(
@@ -273,7 +275,7 @@ async def test_handoff_is_a_call_and_each_agent_uses_the_own_model() -> None:
     starting = agent_of(first, handoffs=[handoff(writer)])
     result, ending = await guarded_run(starting, PROMPT, limits=Limits(steps=3), run_config=config)
     assert (result.last_agent.name, ending.reason) == ("Writer", EndReason.STEP_CAP)
-    assert (len(first.requests), len(second.requests), seen) == (1, 3, ["Reader", "Writer", "Writer", "Writer"])
+    assert (len(first.requests), len(second.requests), agent_names) == (1, 3, ["Reader", "Writer", "Writer", "Writer"])
 
 
 def asks_reader() -> Iterator[Reply]:
@@ -318,11 +320,11 @@ async def test_agent_as_a_tool_counts_as_a_single_call(
 async def test_agents_as_tools_run_concurrently_with_own_models() -> None:
     first, second, outer = Script(two_pages()), Script(two_pages()), Script(iter([]))
     tools = [agent_of(script).as_tool(f"ask_{own}", "Ask.") for own, script in {"a": first, "b": second}.items()]
-    both = asks(("h1", "ask_a", {"input": "Read."}), ("h2", "ask_b", {"input": "Read."}))
-    outer.replies = iter([both, [assistant_message("Done.")]])
+    two_calls = asks(("h1", "ask_a", {"input": "Read."}), ("h2", "ask_b", {"input": "Read."}))
+    outer.replies = iter([two_calls, [assistant_message("Done.")]])
     result, ending = await guarded_run(agent_of(outer, tools=tools), PROMPT, limits=Limits(steps=5), run_config=QUIET)
     assert (result.final_output, ending.reason) == ("Done.", EndReason.ANSWERED)
-    assert [len(one.requests) for one in (outer, first, second)] == [2, 3, 3]
+    assert [len(script.requests) for script in (outer, first, second)] == [2, 3, 3]
 
 
 async def test_run_inside_a_function_tool_is_not_counted() -> None:
@@ -382,9 +384,9 @@ async def test_agent_with_an_output_type_concludes_with_an_output() -> None:
 
 
 async def test_input_items_and_a_config_dictionary_are_accepted() -> None:
-    asked = [{"role": "user", "content": [{"type": "input_text", "text": PROMPT}]}]
+    items = [{"role": "user", "content": [{"type": "input_text", "text": PROMPT}]}]
     script = Script(iter([[assistant_message("Hello.")]]))
-    result, ending = await guarded_run(agent_of(script), asked, run_config={"tracing_disabled": True})
+    result, ending = await guarded_run(agent_of(script), items, run_config={"tracing_disabled": True})
     assert (result.final_output, ending.reason) == ("Hello.", EndReason.ANSWERED)
 
 
@@ -398,7 +400,7 @@ def test_code_of_the_page_bounds_a_run(capsys: pytest.CaptureFixture[str]) -> No
 async def test_any_model_ends_within_the_limits(seed: int) -> None:
     random, ran = Random(seed), list[int]()  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
-    replies = ([assistant_message(one.text)] * bool(one.text) + asks(*one.calls) for one in any_replies(random))
+    replies = ([assistant_message(reply.text)] * bool(reply.text) + asks(*reply.calls) for reply in any_replies(random))
     summary = random.choice([[], [assistant_message("done")], asks(("z", "read_page", {"number": 1}))])
     script = Script(replies, *itertools.repeat(summary, 9))
     tools = [reader(noting(ran))]

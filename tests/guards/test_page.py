@@ -21,7 +21,12 @@ def test_code_for_a_client_bounds_the_client(
 
     completions = SimpleNamespace(create=create)
     client = SimpleNamespace(chat=SimpleNamespace(completions=completions))
-    names = {"client": client, "model": "m", "tools": ["read_page"], "run": lambda name, asked: f"{name} {asked}"}
+    names = {
+        "client": client,
+        "model": "m",
+        "tools": ["read_page"],
+        "run": lambda name, arguments: f"{name} {arguments}",
+    }
     run_block("bound-your-loop.md", "GuardedLoop", names)
     assert capsys.readouterr().out == "I read ten. cap_hit: step_cap\n"
     assert (tmp_path / "turns.db").exists()

@@ -60,10 +60,12 @@ def says(text: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(text)] if text else [])
 
 
-def pages(each: int = 1) -> Iterator[Reply]:
+def pages(batch_size: int = 1) -> Iterator[Reply]:
     numbers = itertools.count(1)
     while True:
-        yield asks(*((f"c{one}", "read_page", {"number": one}) for one in itertools.islice(numbers, each)))
+        yield asks(
+            *((f"c{number}", "read_page", {"number": number}) for number in itertools.islice(numbers, batch_size))
+        )
 
 
 class Script:
@@ -78,10 +80,10 @@ class Script:
         self.requests.append(messages)
         check_pairs(messages)
         none = (info.model_settings or {}).get("tool_choice") == "none"
-        said = next(self.summaries if none else self.replies)
-        if isinstance(said, Exception):
-            raise said
-        return said
+        reply = next(self.summaries if none else self.replies)
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
 
 
 def check_pairs(messages: Sequence[ModelMessage]) -> None:
@@ -134,15 +136,15 @@ async def test_unguarded_run_raises_and_guarded_model_concludes() -> None:
     last = script.requests[-1][-1]
     assert isinstance(last, ModelRequest)
     assert "step limit (3 of 3)" in str(last.parts[-1])
-    asked = [part for one in result.all_messages() for part in one.parts if isinstance(part, UserPromptPart)]
-    assert len(asked) == 1
+    prompts = [part for message in result.all_messages() for part in message.parts if isinstance(part, UserPromptPart)]
+    assert len(prompts) == 1
 
 
 async def test_calls_beyond_the_budget_get_results_and_the_turn_is_journaled(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     agent, guard = guarded(Script(pages(3)), address, tool_calls=7)
     result = await agent.run(PROMPT)
-    parts = [part for one in result.all_messages() for part in one.parts if isinstance(part, ToolReturnPart)]
+    parts = [part for message in result.all_messages() for part in message.parts if isinstance(part, ToolReturnPart)]
     assert [part.content for part in parts].count("not executed: the tool budget is spent") == 2
     ending = guard.ending_of(result)
     store = open_store(address)
@@ -155,7 +157,7 @@ async def test_calls_beyond_the_budget_get_results_and_the_turn_is_journaled(tmp
 
 
 async def test_repeating_model_concludes() -> None:
-    same = (asks((f"c{one}", "read_page", {"number": 1})) for one in itertools.count())
+    same = (asks((f"c{number}", "read_page", {"number": 1})) for number in itertools.count())
     agent, guard = guarded(Script(same))
     ending = guard.ending_of(await agent.run(PROMPT))
     assert (ending.outcome, ending.reason) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
@@ -177,8 +179,8 @@ async def test_blank_replies_are_repeated_and_a_blank_conclusion_summarized() ->
 
 
 async def test_calls_of_the_conclusion_are_removed() -> None:
-    both = ModelResponse(parts=[TextPart("Half of it."), ToolCallPart("read_page", {"number": 9}, "c9")])
-    agent, _ = guarded(Script(pages(), both), steps=1)
+    response = ModelResponse(parts=[TextPart("Half of it."), ToolCallPart("read_page", {"number": 9}, "c9")])
+    agent, _ = guarded(Script(pages(), response), steps=1)
     result = await agent.run(PROMPT)
     assert result.output == "Half of it."
     check_pairs([*result.all_messages(), NOT_DONE])
@@ -212,9 +214,9 @@ async def test_results_without_a_tool_run_are_recorded(tmp_path: Path) -> None:
     assert guard.ending_of(await agent.run(PROMPT)).reason is EndReason.ANSWERED
     store = open_store(address)
     (row,) = await store.turns()
-    settled = [one for _, one in await store.facts(row.id) if isinstance(one, facts.CallSettled)]
+    settled = [fact for _, fact in await store.facts(row.id) if isinstance(fact, facts.CallSettled)]
     await store.aclose()
-    assert {one.status for one in settled} == {"error"}
+    assert {fact.status for fact in settled} == {"error"}
     assert "there are 100 pages" in str(settled)
 
 
@@ -343,9 +345,9 @@ class AsksTwice(AbstractCapability[Any]):
 @pytest.mark.parametrize("first", [True, False])
 async def test_other_capabilities_may_reject_replies(*, first: bool) -> None:
     guard = LoopGuardCapability(Limits(steps=3))
-    both: list[AbstractCapability[Any]] = [AsksTwice(), guard] if first else [guard, AsksTwice()]
+    capabilities: list[AbstractCapability[Any]] = [AsksTwice(), guard] if first else [guard, AsksTwice()]
     agent: Agent[None, str] = Agent(
-        FunctionModel(Script(iter([says("Hello."), says("Hello, again.")]))), capabilities=both
+        FunctionModel(Script(iter([says("Hello."), says("Hello, again.")]))), capabilities=capabilities
     )
     result = await agent.run(PROMPT)
     assert (guard.ending_of(result).reason, result.output) == (EndReason.ANSWERED, "Hello, again.")
@@ -386,7 +388,9 @@ def test_code_of_the_page_bounds_an_agent(
 async def test_any_model_ends_within_the_limits(seed: int) -> None:
     random = Random(seed)  # noqa: S311 (a script, no secret)
     limits = any_limits(random)
-    replies = (ModelResponse(parts=[*says(one.text).parts, *asks(*one.calls).parts]) for one in any_replies(random))
+    replies = (
+        ModelResponse(parts=[*says(reply.text).parts, *asks(*reply.calls).parts]) for reply in any_replies(random)
+    )
     summary = random.choice([says(""), says("done"), asks(("z", "read_page", {"number": 1}))])
     script = Script(replies, *itertools.repeat(summary, 9))
     guard = LoopGuardCapability(limits)

@@ -115,11 +115,11 @@ class _World:
         self._helper = _HelperModel(script)
         self._store: MortalStore
         self._engine: Engine
-        self._agent = scripted_agent(script, lambda: self._model.said)
+        self._agent = scripted_agent(script, lambda: self._model.current_reply)
 
     async def observe(self) -> Course:
         opened = self._open()
-        left = [*self._script.crashes, None]
+        remaining = [*self._script.crashes, None]
         async with anyio.create_task_group() as group:
             for at in self._script.messages:
                 group.start_soon(self._act_at, at, self._steer)
@@ -129,7 +129,7 @@ class _World:
                 group.start_soon(self._act_at, self._script.dies_at, self._kill)
             turn = ""
             while True:
-                self._store = MortalStore(opened, left.pop(0) if left else None, self.ran)
+                self._store = MortalStore(opened, remaining.pop(0) if remaining else None, self.ran)
                 async with self._process() as self._engine:
                     try:
                         with self._store.life:
@@ -163,7 +163,7 @@ class _World:
         )
 
     def _helpers(self) -> list[AgentTool[None]]:
-        return [agent_tool(one, expires_in=_EXPIRES_IN) for one in helpers(self._script)]
+        return [agent_tool(helper, expires_in=_EXPIRES_IN) for helper in helpers(self._script)]
 
     async def _live(self, turn: str) -> TurnResult:
         """Drive the turn to its end, in one process."""
@@ -195,27 +195,27 @@ class _World:
     async def _answer(self, engine: Engine, agent: Agent[None, object], turn: TurnResult) -> None:
         """Let a person act on the first open question."""
         asking = await self._store.asking(turn.id)
-        asked, act = min(turn.interrupts, key=lambda one: asking.get(one.id, 0)), next(self._people)
+        interrupt, act = min(turn.interrupts, key=lambda pending: asking.get(pending.id, 0)), next(self._people)
         if act == "abort":
             await engine.abort(turn.id)
         elif act == "message":
-            other = Engine(model=ScriptedModel("Done."), store=engine.store)
-            await other.run(_AGENT, "Something else.", session=self._session)
-        elif act == "expire" and asked.expires_at is not None:
+            other_engine = Engine(model=ScriptedModel("Done."), store=engine.store)
+            await other_engine.run(_AGENT, "Something else.", session=self._session)
+        elif act == "expire" and interrupt.expires_at is not None:
             self._waited += _NOBODY_ANSWERS
             await engine.resume(turn.id, agent=agent)
         else:
-            await engine.resume(turn.id, {asked.id: _answer(asked, act)}, agent=agent)
+            await engine.resume(turn.id, {interrupt.id: _answer(interrupt, act)}, agent=agent)
 
     async def _synthesize(self, batch: tuple[FinishedCall, ...]) -> str | None:
         texts, successes = self._script.synthesis, sum(call.status is CallStatus.OK for call in batch)
-        said = texts[(successes if self._script.helper else self._offers) % len(texts)]
+        summary = texts[(successes if self._script.helper else self._offers) % len(texts)]
         self._offers += 1
-        if isinstance(said, Cause):
-            raise ModelError("scripted", cause=said)
-        if isinstance(said, type):
-            raise said
-        return said
+        if isinstance(summary, Cause):
+            raise ModelError("scripted", cause=summary)
+        if isinstance(summary, type):
+            raise summary
+        return summary
 
     def _course(self, turn: TurnResult) -> Course:
         outcome, reason = turn.outcome, turn.reason
@@ -274,11 +274,11 @@ def _tool(scripted: ScriptedTool) -> Tool:
     )(work)
 
 
-def _answer(asked: Interrupt, act: PersonAct) -> Answer:
-    arguments = asked.arguments or {}
+def _answer(interrupt: Interrupt, act: PersonAct) -> Answer:
+    arguments = interrupt.arguments or {}
     number = arguments.get("number")
-    if act != "change" or asked.kind is not InterruptKind.APPROVAL or not isinstance(number, int):
-        return Answer(_decision(asked.kind, act))
+    if act != "change" or interrupt.kind is not InterruptKind.APPROVAL or not isinstance(number, int):
+        return Answer(_decision(interrupt.kind, act))
     return Answer(Decision.APPROVE, arguments={**arguments, "number": number + CHANGED_BY})
 
 
@@ -293,23 +293,23 @@ def _decision(kind: InterruptKind, act: PersonAct) -> Decision:
 def _results(turn: TurnResult) -> list[tuple[str, CallStatus]]:
     """Return the tool and the status of each call of the transcript, in order. Raises if one lacks its result."""
     results: list[tuple[str, CallStatus]] = []
-    asked: list[str] = []
+    open_calls: list[str] = []
     for message in turn.messages:
         for part in message.parts:
             if isinstance(part, ToolCallPart):
-                asked.append(part.id)
+                open_calls.append(part.id)
             elif isinstance(part, ToolResultPart):
-                if not asked or part.call != asked.pop(0):
+                if not open_calls or part.call != open_calls.pop(0):
                     raise AssertionError(f"the result of {part.call} ({part.name}) does not follow its call")
                 results.append((part.name, part.status))
-    if asked:
-        raise AssertionError(f"calls without results: {', '.join(asked)}")
+    if open_calls:
+        raise AssertionError(f"calls without results: {', '.join(open_calls)}")
     return results
 
 
 def _figures(sentinel: str) -> str:
-    found = re.search(r"\((\d+ of \d+( calls)?)\)", sentinel)
-    return found[1] if found else ""
+    match = re.search(r"\((\d+ of \d+( calls)?)\)", sentinel)
+    return match[1] if match else ""
 
 
 class _Model:
@@ -319,14 +319,14 @@ class _Model:
 
     def __init__(self, script: TurnScript) -> None:
         self.calls = 0
-        self.said = script.replies[0]
+        self.current_reply = script.replies[0]
         self._replies = cycle(script.replies)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:  # noqa: ARG002 (a script does not listen)
         """Stream the next reply. See `Model.stream`."""
         self.calls += 1
-        self.said = next(self._replies)
-        yield await _reply(self.said)
+        self.current_reply = next(self._replies)
+        yield await _reply(self.current_reply)
 
 
 class _HelperModel:
@@ -345,8 +345,8 @@ class _HelperModel:
         for _ in range(_UNTIL_CANCELED):
             await anyio.lowlevel.checkpoint()
         self.calls[DRIVEN.get()] += 1
-        said = sum(message.role == "assistant" for message in request.messages)
-        yield await _reply(self._replies[said % len(self._replies)])
+        reply_count = sum(message.role == "assistant" for message in request.messages)
+        yield await _reply(self._replies[reply_count % len(self._replies)])
 
 
 async def _reply(scripted: ScriptedReply) -> ModelResponse:
@@ -368,5 +368,5 @@ def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:
     number: JsonValue = call.number if call.fits else [call.number]
     if call.tool == HELPER:
         return {"prompt": prompt_of(call) if call.fits else [prompt_of(call)]}
-    decided = {name: said for name, said in (("before", call.before), ("after", call.after)) if said}
+    decided = {name: verdict for name, verdict in (("before", call.before), ("after", call.after)) if verdict}
     return {"number": number, "does": call.does, "seconds": float(call.seconds), **decided}

@@ -32,7 +32,7 @@ class MortalStore(StoreWrapper):
         self.life = anyio.CancelScope()
         #: The id of the turn that it began or claimed.
         self.turn = ""
-        self._left = appends
+        self._remaining_appends = appends
         self._ran, self._started, self._ran_before = ran, Counter[str](), Counter(ran)
         self._died_at = 0.0
         #: The times of the last append to each turn that it drives, or of its claim.
@@ -43,7 +43,7 @@ class MortalStore(StoreWrapper):
     @property
     def inline(self) -> bool:
         """See `Store.inline`. Only a process that dies after an append has one that raises."""
-        return self._left is None and self.inner.inline
+        return self._remaining_appends is None and self.inner.inline
 
     def kill(self) -> None:
         """Let the process die now."""
@@ -89,10 +89,10 @@ class MortalStore(StoreWrapper):
 
     def _appended(self, turn: str, facts: Sequence[Fact]) -> None:
         self._started.update(f"{turn}:{fact.call}" for fact in facts if isinstance(fact, f.CallStarted))
-        if self._left is None:
+        if self._remaining_appends is None:
             return
-        self._left -= 1
-        if self._left <= 0:
+        self._remaining_appends -= 1
+        if self._remaining_appends <= 0:
             self.dead, self._died_at = True, anyio.current_time()
             raise StoreError("its process died after this append")
 
@@ -119,7 +119,7 @@ class MortalStore(StoreWrapper):
             if starts[call] and place not in results:
                 with suppress(TurnNotFoundError):  # no sub-agent, or it has not begun
                     helpers.append((place, await self.death(store, child_id(turn, call), model_calls)))
-        written = JournalCounts(
+        counts = JournalCounts(
             steps=kinds[f.StepStarted],
             replies=kinds[f.ModelReplied],
             failures=kinds[f.AttemptFailed] + kinds[f.Concluded],
@@ -134,11 +134,11 @@ class MortalStore(StoreWrapper):
             starts=tuple(starts[call] for call in places),
             results=results,
             waits=frozenset(places[call] for call, fact in last.items() if isinstance(fact, f.CallWaiting)),
-            helpers=tuple((place, one.written) for place, one in helpers),
+            helpers=tuple((place, death.counts) for place, death in helpers),
         )
         return Death(
             at=self._died_at,
-            written=written,
+            counts=counts,
             just_started=frozenset(place for call, place in places.items() if self._has_not_run(f"{turn}:{call}")),
             lost=self._died_at - self._wrote_at[turn] if turn in self._wrote_at else self._lost.get(turn, 0.0),
             released=turn not in self._wrote_at,

@@ -379,7 +379,7 @@ class Turn:
         self.is_helper = stretches is not None
         self.stretches = stretches or ()
         self.coming = list(self.stretches)
-        self.began, self.cut = 0.0, inf
+        self.stretch_begin, self.cut = 0.0, inf
         #: Whether it asks a person, whether its question can expire, and whether it has.
         self.asks = self.expires = self.is_late = False
         #: The last text of its replies, the text of its conclusion, and the result that is its answer.
@@ -482,10 +482,10 @@ class Turn:
             (EndReason.DEADLINE, self.now - self.lost_seconds, limits.seconds),
             (EndReason.NO_CALL_RAN, self.idle, limits.idle_steps),
         ]
-        return [reason for reason, used, limit in use if limit is not None and used >= limit]
+        return [reason for reason, amount, limit in use if limit is not None and amount >= limit]
 
     def _stop(self, why: EndReason) -> NoReturn:
-        raise LimitError(why, [other for other in self._reached_limits() if other is not why])
+        raise LimitError(why, [reason for reason in self._reached_limits() if reason is not why])
 
     def _take_step(self, reply: ScriptedReply) -> Life:
         """Run the calls of a reply, whatever its finish reason says (docs/rules.md#replies)."""
@@ -565,8 +565,8 @@ class Turn:
             raise self._failure()
         if in_step:
             self._read_messages()
-        left = not self.lost and self.compactions_left and self.compacted != self.steps
-        if in_step and self.is_long and left and self._can_compact(self.script.keep_steps):
+        may_compact = not self.lost and self.compactions_left and self.compacted != self.steps
+        if in_step and self.is_long and may_compact and self._can_compact(self.script.keep_steps):
             self._compact()
             if not self.lost:
                 self._begin_attempt(in_step=in_step)
@@ -839,7 +839,7 @@ class Turn:
             self.lost = False  # nothing of them was under way
         elif not _has_answer(batch) and not self._is_step_certain(batch, batch):
             self._read_messages_in_batch()
-        if self.deaths and _phase(self.deaths[0].written) == _phase(self.written()):
+        if self.deaths and _phase(self.deaths[0].counts) == _phase(self.written()):
             self._begin_work()
             self._die_in(open_calls)
         elif crashed and open_calls and self._may_pause() and all(map(self._waits_in_journal, open_calls)):
@@ -875,13 +875,13 @@ class Turn:
 
     def _run_side_by_side(self, calls: list[Call]) -> None:
         """Run calls until the last one has its result, or an abort or the deadline cuts them off."""
-        began, cut = self.now, self._cut_at()
+        start, cut = self.now, self._cut_at()
         self._start(calls)
         for call in sorted(calls, key=self._seconds_of):
-            if began + self._seconds_of(call) > cut:
+            if start + self._seconds_of(call) > cut:
                 self.now = cut
                 self._begin_work()
-            self.now = began + self._seconds_of(call)
+            self.now = start + self._seconds_of(call)
             self._settle(call)
 
     def _cut_at(self) -> float:
@@ -891,11 +891,11 @@ class Turn:
     def _start(self, calls: list[Call]) -> None:
         """Start calls. The sub-agents among them run until they end, ask a person, or are cut off."""
         helpers = [call for call in calls if call.is_helper and self._is_run(call)]
-        others = [call for call in calls if call not in helpers]
-        running = [call for call in others if self._is_run(call)]
+        tool_calls = [call for call in calls if call not in helpers]
+        running = [call for call in tool_calls if self._is_run(call)]
         self._count_starts(running)
         self.executed += [call.scripted for call in running]
-        cut = self._cut_in(others)
+        cut = self._cut_in(tool_calls)
         for call in sorted(helpers, key=lambda call: not self._is_faulty(call)):
             if call.due:
                 self._count_starts([call])
@@ -1119,8 +1119,8 @@ class Turn:
     def _helper_script(self) -> TurnScript:
         """Return the script of its sub-agents: their time ends with its own."""
         script = self.script
-        left = None if self.limits.seconds is None else max(self.deadline - self.now, _MOMENT)
-        limits = self.share.model_copy(update={"seconds": left})
+        seconds = None if self.limits.seconds is None else max(self.deadline - self.now, _MOMENT)
+        limits = self.share.model_copy(update={"seconds": seconds})
         return TurnScript(script.helper, script.tools, limits, synthesis=script.synthesis, hooked=script.hooked)
 
     def _settle_by_helper(self, call: Call) -> None:
@@ -1152,7 +1152,7 @@ class Turn:
             child = self.children.get(call)
             if child is not None and not child.ended:
                 self._abort_child(call, child)
-                if self._dies_now() and self.deaths[0].written == self.written():
+                if self._dies_now() and self.deaths[0].counts == self.written():
                     self._die()
                     return True
         return False
@@ -1167,9 +1167,9 @@ class Turn:
             while turn.coming:
                 begun = turn.coming[0]
                 turn._begin_stretch()
-                first, *others = begun.acts or (None,)
+                first, *later_acts = begun.acts or (None,)
                 turn._go_on(first)
-                for act in others:
+                for act in later_acts:
                     if act != "expire":  # its other questions expire with it
                         turn._go_on(act)
                 while turn.asks and begun.rejects:
@@ -1178,7 +1178,7 @@ class Turn:
 
     def _begin_stretch(self) -> None:
         stretch = self.coming.pop(0)
-        self.began, self.cut = self.now, self.now + stretch.cut
+        self.stretch_begin, self.cut = self.now, self.now + stretch.cut
         self.abort_at = self.now + min(stretch.aborted, stretch.cut)
         if abs(self.deadline - self.abort_at) < _MOMENT:  # its caller is faster
             self.abort_at = self.deadline
@@ -1186,7 +1186,7 @@ class Turn:
         self.is_late = self.is_late or stretch.is_late
         death = stretch.death
         self.deaths = [] if death is None else [replace(death, at=self.now + death.at)]
-        if death is not None and death.written.stopped and self.abort_at == self.deadline:
+        if death is not None and death.counts.stopped and self.abort_at == self.deadline:
             self.abort_at += _MOMENT / 2  # it was faster than its caller, whose time ends too
 
     def _go_on(self, act: PersonAct | None) -> None:
@@ -1206,7 +1206,7 @@ class Turn:
     def seconds_run(self) -> float:
         """Return the seconds that a sub-agent ran. One that is cut off would have run on."""
         is_cut = not self.asks and self.outcome is Outcome.ABORTED and self.now > self.cut - _MOMENT
-        return inf if is_cut else self.now - self.began
+        return inf if is_cut else self.now - self.stretch_begin
 
     def final_text(self) -> object:
         """Return what makes the text of a sub-agent differ from that of another one.
@@ -1327,7 +1327,7 @@ class Turn:
     def _work(self, seconds: float) -> None:
         """Let I/O take its time, unless an abort or the deadline cuts it off, or the process dies."""
         ends, first = self.now + seconds, min(self.abort_at, self.deadline)
-        if self.deaths and self._dies_before(min(ends, first)) and self.deaths[0].written == self.written():
+        if self.deaths and self._dies_before(min(ends, first)) and self.deaths[0].counts == self.written():
             self._die()
             raise DiedError
         self._need_order(ends, first)
@@ -1369,19 +1369,19 @@ class Turn:
     def _write(self) -> None:
         """Write everything so far to the journal. The process may die then."""
         self.lost, self.unwritten = False, 0
-        if self._dies_now() and self.deaths[0].written == self.written():
+        if self._dies_now() and self.deaths[0].counts == self.written():
             self._die()
 
     def _write_in_batch(self, rerun: Call | None = None) -> None:
         """Do what `_write` does beside messages, which are written before the last result."""
         self.lost = False
-        if self._dies_now() and _without_messages(self.deaths[0].written) == _without_messages(self.written()):
+        if self._dies_now() and _without_messages(self.deaths[0].counts) == _without_messages(self.written()):
             if rerun is not None and self._place(rerun) not in self.deaths[0].just_started:
                 self.executed.append(rerun.scripted)
             self._die()
 
     def _place(self, call: Call) -> int:
-        return next(place for place, other in enumerate(self.calls) if other is call)
+        return next(place for place, candidate in enumerate(self.calls) if candidate is call)
 
     def _dies_now(self) -> bool:
         return bool(self.deaths) and abs(self.deaths[0].at - self.now) < _MOMENT
@@ -1403,14 +1403,14 @@ class Turn:
         if self.script.guardrail is not None and self.steps <= 1 and self.in_step and not self.prepared:
             self.unchecked, self.questions = True, 0
         death = last = self.deaths.pop(0)
-        while self.deaths and death.at == self.deaths[0].at and death.written == self.deaths[0].written:
+        while self.deaths and death.at == self.deaths[0].at and death.counts == self.deaths[0].counts:
             last = self.deaths.pop(0)
-        self.waiting = last.written.waits
+        self.waiting = last.counts.waits
         self.now, self.lost = max(death.at, self.now), not death.released
         self.lost_seconds += death.lost
         self.deadline += death.lost
-        if death.written.messages > self.read:
-            self.read = death.written.messages
+        if death.counts.messages > self.read:
+            self.read = death.counts.messages
             self._forget_rounds()
         if self.is_helper:
             self._suspend(death)
@@ -1445,13 +1445,13 @@ class Turn:
 
     def _in_order_of_expiry(self, calls: list[Call]) -> list[Call]:
         """Return calls whose questions expire at once, those with results at the next death first: any order may be."""
-        results = self.deaths[0].written.results if self.deaths else ()
+        results = self.deaths[0].counts.results if self.deaths else ()
         return sorted(calls, key=lambda call: self._place(call) not in results)
 
     def _waits_in_journal(self, call: Call) -> bool:
         """Return whether a call waits for a person in the journal. A question about a crash is written first."""
-        written = call.declined is CallStatus.UNKNOWN or self._place(call) in self.waiting
-        return call.needs_person and written
+        is_recorded = call.declined is CallStatus.UNKNOWN or self._place(call) in self.waiting
+        return call.needs_person and is_recorded
 
     # Calls with results stay, calls that had not started run, and the policy of its tool is for an interrupted one.
 
@@ -1486,8 +1486,8 @@ class Turn:
         """
         if not call.crash_paid:
             self.retries_left -= 1
-            for other in self.calls:
-                other.crash_paid = other.is_interrupted and other.is_open
+            for open_call in self.calls:
+                open_call.crash_paid = open_call.is_interrupted and open_call.is_open
         call.crash_paid = False
         call.starts += 1
         self._write_in_batch(call)
@@ -1495,7 +1495,7 @@ class Turn:
             return False
         self.executed.append(call.scripted)
         ends, cut = self.now + self._seconds_of(call), self._cut_at()
-        same = self.deaths and _without_messages(self.deaths[0].written) == _without_messages(self.written())
+        same = self.deaths and _without_messages(self.deaths[0].counts) == _without_messages(self.written())
         if same and self.deaths[0].at < min(ends, cut) + _MOMENT:
             self._die()
             return False
@@ -1515,7 +1515,7 @@ class Turn:
         for call in calls:
             place = self._place(call)
             if not call.is_open:  # by a hook, if its decision was written
-                call.status, call.judged = (call.status, True) if place in death.written.results else (None, False)
+                call.status, call.judged = (call.status, True) if place in death.counts.results else (None, False)
             elif not self._leave(call, place, death):
                 raise AssertionError(f"by the rules call {place} is not like that at this death: {death}")
         self._die()
@@ -1525,7 +1525,7 @@ class Turn:
         if call.is_helper and self._is_run(call) and not call.needs_person:
             return self._leave_helper(call, place, death)
         self._end_early(call, dict(death.helpers).get(place))
-        began, settled, starts = self.now, place in death.written.results, death.written.starts[place] - call.starts
+        start, settled, starts = self.now, place in death.counts.results, death.counts.starts[place] - call.starts
         if call.needs_person:
             if settled and not self._may_pause():
                 call.status = CallStatus.REFUSED
@@ -1539,30 +1539,30 @@ class Turn:
         call.is_interrupted = bool(starts) and not settled
         if settled:
             self._settle(call)
-            return began + self._seconds_of(call) < death.at + _MOMENT
-        ends_later = began + self._seconds_of(call) > death.at - _MOMENT
-        return ends_later and (bool(starts) or not self._is_run(call) or death.at < began + _MOMENT)
+            return start + self._seconds_of(call) < death.at + _MOMENT
+        ends_later = start + self._seconds_of(call) > death.at - _MOMENT
+        return ends_later and (bool(starts) or not self._is_run(call) or death.at < start + _MOMENT)
 
     def _leave_helper(self, call: Call, place: int, death: Death) -> bool:
         """Run a sub-agent as far as its own journal goes. Return whether the rules let it be so."""
-        if call.starts < death.written.starts[place]:
+        if call.starts < death.counts.starts[place]:
             self._count_starts([call])
             call.due = False
-        if call.starts != death.written.starts[place]:
+        if call.starts != death.counts.starts[place]:
             return False
         before, its_death = self.children.get(call), dict(death.helpers).get(place)
-        written = None if before is None else before.written()
-        cut = self._cut_in([other for other in self.calls if other.is_open and not other.needs_person])
-        if place in death.written.results:
+        counts = None if before is None else before.written()
+        cut = self._cut_in([call for call in self.calls if call.is_open and not call.needs_person])
+        if place in death.counts.results:
             self._run_helper(call, cut)
             child = self.children[call]
             ends = self.now + child.seconds_run()
             self._settle(call)
             return child.ended and ends < death.at + _MOMENT
         if its_death is None:
-            return written is None
+            return counts is None
         rests = before is not None and (before.asks or before.ended or before.lost)
-        if its_death.written == written and (its_death.released or rests):  # it was not driven
+        if its_death.counts == counts and (its_death.released or rests):  # it was not driven
             return True
         self._run_helper(call, cut, replace(its_death, at=death.at - self.now))
         child = self.children[call]
@@ -1571,18 +1571,18 @@ class Turn:
             self._settle(call)
         self._end_early(call, its_death)
         resting = self.children.get(call)
-        return resting is not None and its_death.written == resting.written() and ends > death.at - _MOMENT
+        return resting is not None and its_death.counts == resting.written() and ends > death.at - _MOMENT
 
     def _end_early(self, call: Call, its_death: Death | None) -> None:
         """End a sub-agent that asks a person, if the process died when it ended the turn."""
         child = self.children.get(call)
-        if child is not None and child.asks and its_death is not None and its_death.written.ended:
+        if child is not None and child.asks and its_death is not None and its_death.counts.ended:
             self._abort_child(call, child)
 
 
-def _without_messages(written: JournalCounts) -> JournalCounts:
-    return replace(written, messages=0)
+def _without_messages(counts: JournalCounts) -> JournalCounts:
+    return replace(counts, messages=0)
 
 
-def _phase(written: JournalCounts) -> JournalCounts:
-    return replace(written, messages=0, starts=(), results=frozenset(), helpers=())
+def _phase(counts: JournalCounts) -> JournalCounts:
+    return replace(counts, messages=0, starts=(), results=frozenset(), helpers=())

@@ -67,9 +67,9 @@ class Answer(BaseModel):
 PROMPT: Final = "Begin."
 
 
-def scripted_agent(script: TurnScript, said: Callable[[], ScriptedReply]) -> Agent[None, object]:
-    """Return the agent of a scripted turn. `said` returns the model's last reply."""
-    decides = _Decisions(script, said)
+def scripted_agent(script: TurnScript, current_reply: Callable[[], ScriptedReply]) -> Agent[None, object]:
+    """Return the agent of a scripted turn. `current_reply` returns the model's last reply."""
+    decides = _Decisions(script, current_reply)
     most = script.compactions
     plain = Agent(
         name="Scripted",
@@ -116,9 +116,9 @@ class _Decisions:
     """The decisions of one script."""
 
     script: TurnScript
-    said: Callable[[], ScriptedReply]
+    current_reply: Callable[[], ScriptedReply]
     #: The number of times that the guardrails of prompts and of replies were asked.
-    asked: Counter[str] = field(default_factory=Counter)
+    ask_counts: Counter[str] = field(default_factory=Counter)
 
     def hooks(self) -> list[Hooks[None]]:
         hooks: list[Hooks[None]] = []
@@ -146,8 +146,8 @@ class _Decisions:
         return None if names is None else ChangeRequest(tools=names)
 
     async def _judge_reply(self, _: TurnContext[None], __: ModelResponse) -> None:
-        await _fail(self.said().fault)
-        if self.said().refused:
+        await _fail(self.current_reply().fault)
+        if self.current_reply().refused:
             raise Retry("Not this.")
 
     async def _check_prompt(self, _: TurnContext[None], text: str) -> Trip | None:
@@ -162,16 +162,16 @@ class _Decisions:
         return _TRIP if guardrail.trips else None
 
     async def _check_reply(self, _: TurnContext[None], __: str) -> Trip | None:
-        said = self.said()
-        self._fail_its_model("reply", said.fault)
-        if said.fault == "guardrail":
+        reply = self.current_reply()
+        self._fail_its_model("reply", reply.fault)
+        if reply.fault == "guardrail":
             raise RuntimeError
-        return _TRIP if said.trips else None
+        return _TRIP if reply.trips else None
 
-    def _fail_its_model(self, what: str, fault: str) -> None:
+    def _fail_its_model(self, kind: str, fault: str) -> None:
         """Count that a guardrail is asked. Raises the error of its own model, if the script says so."""
-        self.asked[what] += 1
-        if fault == "model" or (fault == "once" and self.asked[what] % 2):
+        self.ask_counts[kind] += 1
+        if fault == "model" or (fault == "once" and self.ask_counts[kind] % 2):
             raise ModelError("scripted", cause=Cause.SERVER_ERROR)
 
 

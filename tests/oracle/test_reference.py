@@ -26,13 +26,13 @@ OWN = tuple(f"{module.__name__}:" for module in SIMULATOR)
 
 def imported(source: str) -> set[str]:
     """Return what a module imports beside the standard library: `package.name`."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
-            found |= {name.name for name in node.names}
+            names |= {name.name for name in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{'.' * node.level}{node.module or ''}:{name.name}" for name in node.names}
-    return {name for name in found if name.split(":")[0].split(".")[0] not in sys.stdlib_module_names}
+            names |= {f"{'.' * node.level}{node.module or ''}:{name.name}" for name in node.names}
+    return {name for name in names if name.split(":")[0].split(".")[0] not in sys.stdlib_module_names}
 
 
 def computed(source: str) -> set[str]:

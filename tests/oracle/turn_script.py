@@ -182,7 +182,7 @@ class Death:
     """The death of a process that drove the turn."""
 
     at: float
-    written: JournalCounts
+    counts: JournalCounts
     """The facts that were in the journal."""
     just_started: frozenset[int] = frozenset()
     """The calls that this process started and whose tools did not run."""

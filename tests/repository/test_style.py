@@ -152,16 +152,12 @@ def test_tests_with_long_names_or_pronouns_are_refused(name: str, complaints_cou
         assert len(list(check_style.problems_of_test_names(ast.parse(code)))) == complaints_count
 
 
-def test_pending_rooms_and_exceptions_are_existing_paths() -> None:
-    names = check_style.NAMES
-    patterns = [
-        *names["pending"],
-        *(place for places in names["exceptions"].values() for place in places),
-    ]
+def test_exceptions_of_names_are_existing_paths() -> None:
+    patterns = [place for places in check_style.NAMES["exceptions"].values() for place in places]
     assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []
 
 
-def test_names_are_checked_outside_the_pending_rooms(tmp_path: Path) -> None:
+def test_names_of_variables_and_tests_are_checked_in_any_file(tmp_path: Path) -> None:
     source = tmp_path / "test_rows.py"
     source.write_text("def test_what(rows): ...\n\n\nfound = 1\n", encoding="utf-8")
     assert sorted(line for line, _ in check_style.problems_of_source(source)) == [1, 4]
