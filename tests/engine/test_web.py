@@ -227,10 +227,10 @@ async def test_keys_are_rotated(bot: Bot) -> None:
 async def test_two_people_approve_by_links(bot: Bot) -> None:
     """Rules 14 and 20: each link counts once."""
     turn = await bot.paused("pay_much")
-    asked = turn.interrupts[0]
+    interrupt = turn.interrupts[0]
     with pytest.raises(ConfigError, match="approval-1 needs a name: give by="):
-        bot.engine.link(turn.id, asked, "approve")
-    ann, bob = (bot.engine.link(turn.id, asked, "approve", by=by) for by in ("ann", "bob"))
+        bot.engine.link(turn.id, interrupt, "approve")
+    ann, bob = (bot.engine.link(turn.id, interrupt, "approve", by=by) for by in ("ann", "bob"))
     async with bot.client() as client:
         assert "stored" in (await client.post(ann)).text
         assert "Already answered." in (await client.post(ann)).text
@@ -255,20 +255,20 @@ async def test_link_is_authorized() -> None:
 async def test_links_without_a_place_are_refused(bot: Bot) -> None:
     """Rule 18: an engine without links, a decision that needs more, a sub-agent's turn, an interrupt of nowhere."""
     turn = await bot.paused("pay")
-    asked = turn.interrupts[0]
+    interrupt = turn.interrupts[0]
     plain = Engine(store=bot.store)
-    for make in (lambda: plain.link(turn.id, asked, "approve"), lambda: answer_app(plain)):  # type: ignore[arg-type]
+    for make in (lambda: plain.link(turn.id, interrupt, "approve"), lambda: answer_app(plain)):  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="links=Links"):
             make()
     for decision in ("reply", "settle", "go_on", "maybe"):
         with pytest.raises(ConfigError, match=f"approval takes approve, reject by a link, not {decision}"):
-            bot.engine.link(turn.id, asked, decision)
+            bot.engine.link(turn.id, interrupt, decision)
     with pytest.raises(ConfigError, match="a sub-agent's"):
-        bot.engine.link(f"{turn.id}:call00001", asked, "approve")
+        bot.engine.link(f"{turn.id}:call00001", interrupt, "approve")
     with pytest.raises(ConfigError, match="not an interrupt of a turn's result"):
-        bot.engine.link(turn.id, Interrupt(id="approval-1", kind=asked.kind), "approve")
+        bot.engine.link(turn.id, Interrupt(id="approval-1", kind=interrupt.kind), "approve")
     with pytest.raises(ConfigError, match="expires_in"):
-        bot.engine.link(turn.id, asked, "approve", expires_in=0)
+        bot.engine.link(turn.id, interrupt, "approve", expires_in=0)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ async def test_callback_names_the_error_of_the_schema(bot: Bot) -> None:
         assert (await client.post(url, json={"result": {}})).status_code == httpx.codes.GONE
 
 
-async def test_callback_of_a_sub_agents_call_reaches_it() -> None:
+async def test_callback_of_a_sub_agents_call_reaches_the_sub_agent() -> None:
     """Rule 21: the key names the deepest call."""
     bot = Bot(agent_tool(Agent(name="Helper", description="Helps.", tools=["render"])))
     engine = bot.engine_with((KEY,), asks_for(("Helper", {"prompt": "p"})), asks_for(("render", {})))
@@ -396,14 +396,14 @@ async def test_callback_needs_links() -> None:
 
 async def test_lifespan_of_the_app_is_answered(bot: Bot) -> None:
     """Servers start and stop it like any ASGI application."""
-    sent: list[Any] = []
+    responses: list[Any] = []
     messages = iter([{"type": "lifespan.startup"}, {"type": "lifespan.shutdown"}])
 
     async def receive() -> Any:
         return next(messages)
 
     async def send(message: Any) -> None:
-        sent.append(message["type"])
+        responses.append(message["type"])
 
     await answer_app(bot.engine)({"type": "lifespan"}, receive, send)  # type: ignore[arg-type]
-    assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+    assert responses == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
