@@ -565,7 +565,7 @@ class Engine(Generic[DepsT]):
     def link(
         self,
         turn_id: str,
-        asked: Interrupt,
+        interrupt: Interrupt,
         decision: Decision | str,
         *,
         by: str = "",
@@ -574,18 +574,20 @@ class Engine(Generic[DepsT]):
         """Return the address by which the person `by` answers an open interrupt with this decision: `approve`, ...
 
         Opening it shows the question, and a button answers: mail programs and chats open addresses by themselves. It is
-        valid for `expires_in` seconds, by default as long as the engine's links. `asked` is one of the turn's
+        valid for `expires_in` seconds, by default as long as the engine's links. `interrupt` is one of the turn's
         interrupts. Raises `ConfigError` without `Engine(links=...)`, and for a decision that the interrupt does not
         take. See docs/rules.md#links.
         """
         if self.setup.links is None:
             raise ConfigError("link: give the engine links=Links(base, keys=[...])")
         need_root(turn_id)
-        if not asked.turn_started_at:
-            raise ConfigError(f"link: {asked.id} is not an interrupt of a turn's result: take one of its `interrupts`")
+        if not interrupt.turn_started_at:
+            raise ConfigError(
+                f"link: {interrupt.id} is not an interrupt of a turn's result: take one of its `interrupts`"
+            )
         now = self.setup.now()
         by = sign(now, by=by).by
-        return self.setup.links.answer(turn_id, asked, str(decision), by=by, expires_in=expires_in, now=now)
+        return self.setup.links.answer(turn_id, interrupt, str(decision), by=by, expires_in=expires_in, now=now)
 
     async def progress(self, key: str, progress: float, total: float | None = None, message: str = "") -> None:
         """Report the progress of a call that runs elsewhere: `progress` of `total`, in a unit of your choice.

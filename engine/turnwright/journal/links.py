@@ -1,6 +1,6 @@
 """Links by which people answer, and callbacks by which services give results: addresses with signed tokens.
 
-A token says all that it allows, and whoever has it may do that until it expires (docs/rules.md#links).
+A token says all that it allows, and anybody who has it may do that until it expires (docs/rules.md#links).
 """
 
 import hmac
@@ -31,7 +31,7 @@ _LINKED: Final = frozenset(Decision) - {Decision.REPLY, Decision.SETTLE}
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What a token allows: to answer an interrupt of a turn with a decision, or to give a call's result.
+    """The right that a token gives: to answer an interrupt of a turn with a decision, or to give a call's result.
 
     `started_at` is the turn's beginning, so that a token is void for another turn of the same id. `digest` is that of
     the tool and the arguments that a person was shown. `expires_at` is in seconds since the Unix epoch.

@@ -20,7 +20,7 @@ async def _opened(bench: Bench) -> tuple[Store, OutboxStore]:
 
 class OutboxFacts:
     async def test_notices_are_written_with_their_facts(self, bench: Bench) -> None:
-        """One of each subscription, for a pause and for an end, and none without a subscription."""
+        """A notice of each subscription, for a pause and for an end, and none without a subscription."""
         store, outbox = await _opened(bench)
         draft = Written()
         claim = await draft.create(store)
