@@ -255,7 +255,10 @@ class Transcript:
 
     @property
     def started_at(self) -> str:
-        """The time at which the turn's first step began, as its fact says; empty before. Another turn of the same id has another."""
+        """The time at which the turn's first step began, as its fact says; empty before.
+
+        Another turn of the same id has another.
+        """
         first = self._steps[0] if self._steps else self._step
         return "" if first is None else first.started.started_at or ""
 
