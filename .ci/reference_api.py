@@ -61,6 +61,7 @@ PAGES: Final = {
     "responses": Page(
         "turnwright_protocols.responses", "Turns as responses of the OpenAI SDK.", ("turnwright_protocols.responses",)
     ),
+    "acp": Page("turnwright_protocols.acp", "Turns as prompts of an editor.", ("turnwright_protocols.acp",)),
     "guards": Page(
         "turnwright_guards",
         "The bounds of a turn in a loop around a client, or in a framework.",

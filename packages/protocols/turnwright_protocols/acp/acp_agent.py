@@ -1,0 +1,392 @@
+"""An agent of ACP: its sessions are the engine's, and its prompts are turns."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import anyio
+from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
+from acp.helpers import text_block
+from acp.interfaces import Client
+
+from turnwright._base.ids import new_id, root_of
+from turnwright._base.version import VERSION
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.events import FactEvent, TurnPausedEvent
+from turnwright.journal.questions import words
+from turnwright.runtime.handle import TurnHandle
+from turnwright.store import TurnRow
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.conversations import (
+    AnswerValue,
+    PausedTurn,
+    abort_turn,
+    accepts_text,
+    find_open_turn,
+    is_paused,
+    start_in_session,
+)
+from turnwright_protocols.endings import explain_end, record_end
+from turnwright_protocols.items import clean
+from turnwright_states import facts as f
+
+from .prompt import Block, read_prompt
+from .questions import ask_form, ask_permission, asks_permission
+from .updates import UpdateEncoder, pieces, stop_reason, user_chunks
+
+_LOG = logging.getLogger(__name__)
+
+#: Our key in the metadata of turns, and of messages.
+_KEY: Final = "acp"
+_META: Final = "turnwright"
+_VIA: Final = "acp"
+#: The most sessions of a list, and turns of a session that are replayed.
+_MOST_SESSIONS, _MOST_TURNS = 50, 200
+_INVALID_REQUEST, _INTERNAL = -32600, -32603
+
+
+@dataclass(slots=True)
+class _Session:
+    """A session that a client has opened."""
+
+    cwd: str
+    mode: str
+    #: The turn that runs for a prompt, and the scope of the question to the person.
+    turn: str = ""
+    busy: bool = False
+    asking: anyio.CancelScope | None = None
+    canceled: bool = False
+    idle: anyio.Event = field(default_factory=anyio.Event)
+
+
+class AcpAgent:
+    """Serves agents to one client of ACP. An agent is a session mode; the first one is the default."""
+
+    def __init__(self, engine: Engine, agents: Sequence[Agent]) -> None:
+        self._engine = engine
+        self._agents = {agent.name: agent for agent in agents}
+        self._default = agents[0].name
+        self._sessions: dict[str, _Session] = {}
+        self._has_forms = False
+        self._client: Client | None = None
+        self._tasks: set[Any] = set()
+
+    def on_connect(self, conn: Client) -> None:
+        """Take the connection to the client."""
+        self._client = conn
+
+    async def initialize(
+        self, protocol_version: int, client_capabilities: schema.ClientCapabilities | None = None, **_: object
+    ) -> schema.InitializeResponse:
+        """Say what this agent can do."""
+        forms = None if client_capabilities is None else client_capabilities.elicitation
+        self._has_forms = forms is not None and forms.form is not None
+        sessions = schema.SessionCapabilities(
+            list=schema.SessionListCapabilities(),
+            resume=schema.SessionResumeCapabilities(),
+            close=schema.SessionCloseCapabilities(),
+        )
+        return schema.InitializeResponse(
+            protocol_version=min(protocol_version, PROTOCOL_VERSION) or PROTOCOL_VERSION,
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=schema.PromptCapabilities(image=True, embedded_context=True),
+                session_capabilities=sessions,
+            ),
+            agent_info=schema.Implementation(name="turnwright", title="Turnwright", version=VERSION),
+            auth_methods=[],
+        )
+
+    async def authenticate(self, method_id: str, **_: object) -> None:
+        """Refuse: there is nothing to log in to."""
+        raise RequestError.invalid_params({"why": f"there is no way to log in called {method_id[:40]!r}"})
+
+    async def new_session(
+        self, cwd: str, mcp_servers: Sequence[object] | None = None, **_: object
+    ) -> schema.NewSessionResponse:
+        """Begin a session. It is in the store with its first turn."""
+        _need_no_servers(mcp_servers)
+        session = new_id()
+        self._sessions[session] = _Session(_checked_folder(cwd), self._default)
+        return schema.NewSessionResponse(session_id=session, modes=self._modes(self._default))
+
+    async def load_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[object] | None = None, **_: object
+    ) -> schema.LoadSessionResponse:
+        """Open a session of the store, and send its conversation. An open question is asked again."""
+        _need_no_servers(mcp_servers)
+        rows, session = await self._open(session_id, cwd)
+        for row in reversed(rows):
+            encoder, events = UpdateEncoder(row.id), await self._engine.snapshot(row.id)
+            first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+            if isinstance(first, f.TurnStarted):
+                await self._send(session_id, [*user_chunks(clean(first.prompt), f"{row.id}/user-1")])
+            for event in events:
+                await self._send(session_id, encoder.encode(event))
+        self._continue_later(session_id, session, rows[0])
+        return schema.LoadSessionResponse(modes=self._modes(session.mode))
+
+    async def resume_session(
+        self, cwd: str, session_id: str, mcp_servers: Sequence[object] | None = None, **_: object
+    ) -> schema.ResumeSessionResponse:
+        """Open a session of the store. An open question is asked again."""
+        _need_no_servers(mcp_servers)
+        rows, session = await self._open(session_id, cwd)
+        self._continue_later(session_id, session, rows[0])
+        return schema.ResumeSessionResponse(modes=self._modes(session.mode))
+
+    async def list_sessions(
+        self, cursor: str | None = None, cwd: str | None = None, **_: object
+    ) -> schema.ListSessionsResponse:
+        """List the sessions of ACP in the store, the newest first."""
+        if cursor is not None and not cursor.isdecimal():
+            raise RequestError.invalid_params({"why": "the cursor is not one of a list"})
+        infos = await self._engine.sessions(limit=_MOST_SESSIONS, before=None if cursor is None else int(cursor))
+        sessions: list[schema.SessionInfo] = []
+        for info in infos:
+            about = await self._about(info.id)
+            if about is not None and (cwd is None or about["cwd"] == cwd):
+                sessions.append(schema.SessionInfo(session_id=info.id, cwd=str(about["cwd"]), title=info.title or None))
+        rest = str(infos[-1].number) if len(infos) == _MOST_SESSIONS else None
+        return schema.ListSessionsResponse(sessions=sessions, next_cursor=rest)
+
+    async def set_session_mode(self, session_id: str, mode_id: str, **_: object) -> schema.SetSessionModeResponse:
+        """Let another agent answer the next prompts."""
+        if mode_id not in self._agents:
+            raise RequestError.invalid_params({"why": "there is no such mode"})
+        self._need(session_id).mode = mode_id
+        return schema.SetSessionModeResponse()
+
+    async def close_session(self, session_id: str, **_: object) -> schema.CloseSessionResponse:
+        """Abort what runs, and forget the session. It stays in the store."""
+        session = self._need(session_id)
+        if session.busy:
+            await self.cancel(session_id)
+            await session.idle.wait()
+        del self._sessions[session_id]
+        return schema.CloseSessionResponse()
+
+    async def cancel(self, session_id: str, **_: object) -> None:
+        """Abort the turn of the running prompt. Without one, nothing happens."""
+        session = self._sessions.get(session_id)
+        if session is None or not session.busy:
+            return
+        session.canceled = True
+        if session.asking is not None:
+            session.asking.cancel()
+        elif session.turn:
+            await self._engine.abort(session.turn)
+
+    async def prompt(self, session_id: str, prompt: Sequence[Block], **_: object) -> schema.PromptResponse:
+        """Run a turn, or answer the question that an earlier prompt ended with."""
+        session = self._need(session_id)
+        text, files = read_prompt(prompt)
+        if session.busy:
+            raise RequestError(_INVALID_REQUEST, "the session is busy with another prompt: cancel it first")
+        session.busy, session.canceled, session.idle = True, False, anyio.Event()
+        try:
+            return await self._run_prompt(session_id, session, text, files)
+        except RequestError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the protocol's library would send the error's words)
+            _LOG.warning("a prompt failed", exc_info=error)
+            raise RequestError(_INTERNAL, "the turn cannot run here now: see the log of the agent") from None
+        finally:
+            session.busy, session.turn = False, ""
+            session.idle.set()
+
+    async def ext_method(self, method: str, params: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 (the protocol's)
+        """Refuse an extension."""
+        raise RequestError.method_not_found(f"_{method}")
+
+    async def ext_notification(self, method: str, params: dict[str, Any]) -> None:
+        """Ignore an extension."""
+
+    # Turns.
+
+    async def _run_prompt(
+        self, session_id: str, session: _Session, text: str, files: Sequence[Any]
+    ) -> schema.PromptResponse:
+        row = await find_open_turn(self._engine, session_id)
+        if row is not None and is_paused(row) and not files:
+            paused = await PausedTurn.read(self._engine, row.id)
+            interrupt = accepts_text(paused.interrupts, text)
+            if interrupt:
+                return await self._follow(session_id, session, self._handle(row), paused, {interrupt: text})
+        elif row is not None and await self._engine.store.is_driven(row.id):
+            raise RequestError(_INVALID_REQUEST, "another process runs a turn of this session")
+        elif row is not None:  # left by a process that was killed
+            await abort_turn(self._engine, row.id)
+        metadata: dict[str, Any] = {_KEY: {"cwd": session.cwd, "mode": session.mode}}
+        agent = self._agents[session.mode]
+        handle = await start_in_session(
+            self._engine, agent, text, session=session_id, files=tuple(files), metadata=metadata
+        )
+        return await self._follow(session_id, session, handle)
+
+    async def _follow(
+        self,
+        session_id: str,
+        session: _Session,
+        handle: TurnHandle[str],
+        paused: PausedTurn | None = None,
+        answers: Mapping[str, AnswerValue] | None = None,
+    ) -> schema.PromptResponse:
+        """Drive a turn to its end: send its updates, and ask its questions."""
+        encoder, seq = UpdateEncoder(handle.id), 0
+        session.turn = handle.id
+        if paused is not None:
+            for event in paused.events:
+                encoder.encode(event)
+            seq = paused.seq
+        while True:
+            if answers:
+                await handle.answer(answers, via=_VIA)
+            if session.canceled:
+                await self._engine.abort(handle.id)
+            async for event in handle.events(seq):
+                await self._send(session_id, encoder.encode(event))
+            if encoder.end is not None:
+                return self._ended(encoder)
+            if encoder.pause is None:
+                raise RequestError(_INTERNAL, "the turn was interrupted: send the prompt again")
+            seq = encoder.pause.seq
+            answers = await self._ask(session_id, session, encoder.pause)
+            if answers is None and not session.canceled:
+                return schema.PromptResponse(stop_reason="end_turn", usage=encoder.usage)
+
+    def _ended(self, encoder: UpdateEncoder) -> schema.PromptResponse:
+        end = encoder.end
+        assert end is not None  # noqa: S101 (checked by the caller)
+        meta = {_META: {"turn": encoder.turn, **record_end(end)}}
+        reason = stop_reason(end)
+        if reason is None:
+            raise RequestError(_INTERNAL, explain_end(end), meta)
+        return schema.PromptResponse(stop_reason=reason, usage=encoder.usage, field_meta=meta)
+
+    async def _ask(self, session_id: str, session: _Session, pause: TurnPausedEvent) -> dict[str, AnswerValue] | None:
+        """Ask every question of a pause. Return the answers; None if the next prompt must answer, or after a cancel."""
+        client = self._need_client()
+        answers: dict[str, AnswerValue] = {}
+        unasked: list[Interrupt] = []
+        with anyio.CancelScope() as session.asking:
+            for interrupt in pause.interrupts:
+                if asks_permission(interrupt):
+                    answers[interrupt.id] = await ask_permission(client, session_id, pause.turn, interrupt)
+                elif self._has_forms:
+                    answers[interrupt.id] = await ask_form(client, session_id, pause.turn, interrupt)
+                else:
+                    unasked.append(interrupt)
+        session.asking = None
+        if session.canceled:
+            return None
+        for interrupt in unasked:
+            chunks = [
+                schema.AgentMessageChunk(
+                    content=text_block(piece),
+                    message_id=f"{pause.turn}/{interrupt.id}",
+                    session_update="agent_message_chunk",
+                )
+                for piece in pieces(clean(words(interrupt)))
+            ]
+            await self._send(session_id, chunks)
+        if unasked and answers:
+            await self._engine.attach(pause.turn, self._agents[session.mode]).answer(answers, via=_VIA)
+        return None if unasked else answers
+
+    def _continue_later(self, session_id: str, session: _Session, row: TurnRow) -> None:
+        """Ask the open questions of a paused turn again, beside the requests of the client."""
+        if not is_paused(row) or session.busy:
+            return
+        session.busy, session.canceled, session.idle = True, False, anyio.Event()
+
+        async def ask_again() -> None:
+            try:
+                paused = await PausedTurn.read(self._engine, row.id)
+                pause = TurnPausedEvent(row.id, paused.seq, paused.interrupts)
+                answers = await self._ask(session_id, session, pause)
+                if answers:
+                    with suppress(RequestError):
+                        await self._follow(session_id, session, self._handle(row), paused, answers)
+            except Exception:  # noqa: BLE001 (nobody waits for this task)
+                _LOG.exception("the open question of turn %s could not be asked again", row.id)
+            finally:
+                session.busy, session.turn = False, ""
+                session.idle.set()
+
+        from turnwright._base.background_task import spawn  # noqa: PLC0415 (few sessions are paused)
+
+        self._tasks.add(spawn(ask_again))
+
+    # Sessions.
+
+    def _need(self, session_id: str) -> _Session:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise RequestError.invalid_params({"why": "there is no such session: begin or load it first"})
+        return session
+
+    def _need_client(self) -> Client:
+        if self._client is None:
+            raise RequestError(_INTERNAL, "no client is connected")
+        return self._client
+
+    async def _open(self, session_id: str, cwd: str) -> tuple[list[TurnRow], _Session]:
+        """Open a session of the store. Raises `RequestError` for one of another protocol."""
+        about = await self._about(session_id)
+        if about is None:
+            raise RequestError.invalid_params({"why": "there is no such session"})
+        rows = [
+            row for row in await self._engine.turns(session=session_id, limit=_MOST_TURNS) if root_of(row.id) == row.id
+        ]
+        mode = str(about.get("mode"))
+        session = self._sessions.setdefault(
+            session_id, _Session(_checked_folder(cwd), mode if mode in self._agents else self._default)
+        )
+        return rows, session
+
+    async def _about(self, session_id: str) -> Mapping[str, Any] | None:
+        """Return what this door noted about a session with its newest turn; None for another door's."""
+        rows = await self._engine.turns(session=session_id, limit=20)
+        row = next((row for row in rows if root_of(row.id) == row.id), None)
+        facts = [] if row is None else await self._engine.store.facts(row.id)
+        started = facts[0][1] if facts else None
+        about = started.metadata.get(_KEY) if isinstance(started, f.TurnStarted) else None
+        return about if isinstance(about, Mapping) and "cwd" in about else None
+
+    def _handle(self, row: TurnRow) -> TurnHandle[str]:
+        if row.agent not in self._agents:
+            raise RequestError.invalid_params({"why": "the agent of the paused turn is not served here"})
+        return self._engine.attach(row.id, self._agents[row.agent])
+
+    def _modes(self, current: str) -> schema.SessionModeState:
+        modes = [
+            schema.SessionMode(id=agent.name, name=agent.name, description=agent.description or None)
+            for agent in self._agents.values()
+        ]
+        return schema.SessionModeState(current_mode_id=current, available_modes=modes)
+
+    async def _send(self, session_id: str, updates: Sequence[Any]) -> None:
+        client = self._need_client()
+        for update in updates:
+            await client.session_update(session_id, update)
+
+
+async def serve_acp(engine: Engine, agents: Sequence[Agent]) -> None:
+    """Serve agents over standard input and output until the client closes them."""
+    # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
+    await run_agent(AcpAgent(engine, agents), use_unstable_protocol=True)  # type: ignore[arg-type]
+
+
+def _checked_folder(cwd: str) -> str:
+    if not cwd.startswith("/") and ":" not in cwd[:3]:
+        raise RequestError.invalid_params({"why": "cwd: must be an absolute path"})
+    return cwd
+
+
+def _need_no_servers(servers: Sequence[object] | None) -> None:
+    if servers:
+        _LOG.warning("the client's MCP servers are not used: give them to the agent with --mcp")

@@ -1,0 +1,189 @@
+"""Encode the account of a turn as session updates of ACP."""
+
+import json
+from collections.abc import Iterator
+from typing import Final, Literal
+
+from acp import schema
+from acp.helpers import text_block, tool_content
+from pydantic import JsonValue
+
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.journal.questions import call_lines
+from turnwright_protocols import items as i
+from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS
+from turnwright_protocols.items import Item, clean
+from turnwright_protocols.segment_usage import SegmentUsage
+from turnwright_protocols.turn_reader import TurnReader
+from turnwright_states import CallStatus, EndReason, Outcome
+
+Update = (
+    schema.UserMessageChunk
+    | schema.AgentMessageChunk
+    | schema.AgentThoughtChunk
+    | schema.ToolCallStart
+    | schema.ToolCallProgress
+)
+StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"]
+
+#: The most bytes of a text in one update: some clients read lines of at most 64 KiB, and JSON escapes make text longer.
+_LARGEST: Final = 8 * 1024
+_STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
+
+
+class UpdateEncoder:
+    """Translates the events of one turn into updates. No I/O."""
+
+    def __init__(self, turn: str) -> None:
+        self.turn = turn
+        self._reader = TurnReader(turn)
+        self._usage = SegmentUsage()
+        #: How often the text of a message was replaced: the valid one is another message.
+        self._replaced: dict[str, int] = {}
+        self.pause: TurnPausedEvent | None = None
+        self.end: TurnEndedEvent | None = None
+
+    def encode(self, event: TurnEvent) -> list[Update]:
+        """Return the updates of an event."""
+        if event.turn != self.turn:
+            return []
+        if isinstance(event, FactEvent):
+            self._usage.add(event.fact)
+        self.pause = None
+        return [update for item in self._reader.read(event) for update in self._encode(item)]
+
+    @property
+    def usage(self) -> schema.Usage:
+        """The usage of the turn so far."""
+        own = self._usage.own
+        tokens = own.input_tokens + self._usage.delegated
+        return schema.Usage(
+            total_tokens=tokens + own.output_tokens,
+            input_tokens=tokens,
+            output_tokens=own.output_tokens,
+            thought_tokens=own.reasoning_tokens or None,
+            cached_read_tokens=own.cached_tokens or None,
+        )
+
+    def _encode(self, item: Item) -> Iterator[Update]:
+        match item:
+            case i.TextDeltaItem(message=message, kind=kind, delta=delta):
+                yield from self._say(message, kind, delta)
+            case i.ReplyItem(message=message) if item.replaced:
+                self._replaced[message] = self._replaced.get(message, 1) + 1
+                yield from self._say(message, "reasoning", item.reasoning)
+                yield from self._say(message, "text", item.text)
+            case i.CallsItem(calls=calls):
+                yield from map(self._announce, calls)
+            case i.CallRunItem(call=call):
+                yield schema.ToolCallProgress(
+                    tool_call_id=self.id_of(call), status="in_progress", session_update="tool_call_update"
+                )
+            case i.CallProgressItem():
+                yield self._progress(item)
+            case i.CallResultItem():
+                yield self._settle(item)
+            case i.UserMessageItem(message=message, text=text):
+                yield from user_chunks(text, message)
+            case i.PauseItem(event=event):
+                self.pause = event
+            case i.EndItem(event=ended):
+                self.end = ended
+                self._usage.end(ended.usage)
+            case _:
+                pass
+
+    def id_of(self, call: str) -> str:
+        """Return the id of a call in its session."""
+        return f"{self.turn}/{call}"
+
+    def _say(self, message: str, kind: i.Kind, text: str) -> Iterator[Update]:
+        number = self._replaced.get(message)
+        identifier = f"{message}~{number}" if number else message
+        for piece in pieces(text):
+            if kind == "text":
+                yield schema.AgentMessageChunk(
+                    content=text_block(piece), message_id=identifier, session_update="agent_message_chunk"
+                )
+            else:
+                yield schema.AgentThoughtChunk(
+                    content=text_block(piece),
+                    message_id=f"{identifier}/reasoning",
+                    session_update="agent_thought_chunk",
+                )
+
+    def _announce(self, call: i.Call) -> schema.ToolCallStart:
+        try:
+            arguments: JsonValue = json.loads(call.arguments)
+        except (ValueError, RecursionError):
+            arguments = call.arguments
+        fields = arguments if isinstance(arguments, dict) else {}
+        return schema.ToolCallStart(
+            tool_call_id=self.id_of(call.id),
+            title=call_lines(call.name, fields)[0],
+            kind="other",
+            status="pending",
+            raw_input=fitting(arguments),
+            session_update="tool_call",
+        )
+
+    def _progress(self, item: i.CallProgressItem) -> schema.ToolCallProgress:
+        event = item.event
+        total = "" if event.total is None else f" of {event.total:g}"
+        text = f"{event.message} ({event.progress:g}{total})" if event.message else f"{event.progress:g}{total}"
+        return schema.ToolCallProgress(
+            tool_call_id=self.id_of(item.call),
+            status="in_progress",
+            content=[tool_content(text_block(next(pieces(clean(text)), "")))],
+            session_update="tool_call_update",
+        )
+
+    def _settle(self, item: i.CallResultItem) -> schema.ToolCallProgress:
+        fact = item.fact
+        text = next(pieces(clean(fact.result)), "")
+        if len(text) < len(fact.result):
+            text += f"\n... {len(fact.result) - len(text):,} more characters"
+        return schema.ToolCallProgress(
+            tool_call_id=self.id_of(item.call),
+            status="completed" if fact.status is CallStatus.OK else "failed",
+            raw_input=None if item.changed is None else fitting({**item.changed}),
+            content=[tool_content(text_block(text))],
+            raw_output=fitting({"text": text, "structured": fact.structured}),
+            session_update="tool_call_update",
+        )
+
+
+def pieces(text: str) -> Iterator[str]:
+    """Cut a text into pieces that fit into a line."""
+    while text:
+        piece = text[:_LARGEST]
+        while len(json.dumps(piece)) > 3 * _LARGEST:
+            piece = piece[: len(piece) // 2]
+        yield piece
+        text = text[len(piece) :]
+
+
+def fitting(value: JsonValue) -> JsonValue:
+    """Return a value that fits into a line, or else None."""
+    return value if len(json.dumps(value)) <= 2 * _LARGEST else None
+
+
+def user_chunks(text: str, message: str) -> Iterator[schema.UserMessageChunk]:
+    """Return a message of the user."""
+    for piece in pieces(text):
+        yield schema.UserMessageChunk(
+            content=text_block(piece), message_id=message, session_update="user_message_chunk"
+        )
+
+
+def stop_reason(event: TurnEndedEvent) -> StopReason | None:
+    """Return why a prompt ended; None for an error."""
+    if event.reason in _STOPPED:
+        return "cancelled"
+    if event.reason in CONTENT_REFUSED:
+        return "refusal"
+    if event.outcome is Outcome.FAILED:
+        return None
+    if event.reason is EndReason.TRUNCATED or event.reason in WRITING_LIMITS:
+        return "max_tokens"
+    return "end_turn" if event.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE) else "max_turn_requests"

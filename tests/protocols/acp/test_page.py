@@ -1,0 +1,21 @@
+"""The page about ACP names every outcome, and its commands exist."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from turnwright_states import Outcome
+
+PAGE = (Path(__file__).parents[3] / "docs" / "acp.md").read_text(encoding="utf-8")
+
+
+def test_every_outcome_has_a_row() -> None:
+    endings = PAGE.split("## Endings\n")[1].split("\n## ")[0]
+    assert {str(outcome) for outcome in Outcome} <= set(re.findall(r"[a-z_]+", endings))
+
+
+def test_command_has_the_options_of_the_page() -> None:
+    command = [sys.executable, "-m", "turnwright", "acp", "--help"]
+    options = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert all(name in options for name in re.findall(r"`(--[a-z]+)`", PAGE))
