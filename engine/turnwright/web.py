@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
+from .context import DepsT
 from .engine import Engine
 from .errors import AlreadySettledError, ConfigError, InvalidAnswerError, StoreError, TurnNotFoundError
 from .errors import TurnAlreadyEndedError as EndedError
@@ -29,8 +30,8 @@ ASGIApp = Callable[
     [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Mapping[str, Any]], Awaitable[None]]],
     Awaitable[None],
 ]
-#: An engine of any dependencies.
-AnyEngine = Engine[Never]
+#: An engine of any dependencies: links need none.
+AnyEngine = Engine[None]
 
 #: Bytes of the body of a callback, at most.
 MOST_BYTES: Final = 512 * 1024
@@ -83,7 +84,7 @@ class _RefusedRequestError(Exception):
         self.status, self.details, self.allow = status, details, allow
 
 
-def answer_app(engine: AnyEngine) -> ASGIApp:
+def answer_app(engine: Engine[DepsT]) -> ASGIApp:
     """Return the ASGI application for the links and callbacks of an engine.
 
     A link shows its question (`GET`), and a button answers it (`POST`). A callback takes JSON (`POST`): `result`,
@@ -105,7 +106,7 @@ def answer_app(engine: AnyEngine) -> ASGIApp:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1000})
             return
-        response = await _respond(engine, links, scope, receive)
+        response = await _respond(cast("AnyEngine", engine), links, scope, receive)
         body = response.body.encode(errors="replace")
         headers = [(b"content-type", response.kind.encode()), (b"content-length", b"%d" % len(body)), *_HEADERS]
         headers += [(b"allow", response.allow.encode())] if response.allow else []

@@ -257,7 +257,7 @@ async def test_links_without_a_place_are_refused(bot: Bot) -> None:
     turn = await bot.paused("pay")
     interrupt = turn.interrupts[0]
     plain = Engine(store=bot.store)
-    for make in (lambda: plain.link(turn.id, interrupt, "approve"), lambda: answer_app(plain)):  # type: ignore[arg-type]
+    for make in (lambda: plain.link(turn.id, interrupt, "approve"), lambda: answer_app(plain)):
         with pytest.raises(ConfigError, match="links=Links"):
             make()
     for decision in ("reply", "settle", "go_on", "maybe"):
@@ -405,5 +405,15 @@ async def test_lifespan_of_the_app_is_answered(bot: Bot) -> None:
     async def send(message: Any) -> None:
         responses.append(message["type"])
 
-    await answer_app(bot.engine)({"type": "lifespan"}, receive, send)  # type: ignore[arg-type]
+    await answer_app(bot.engine)({"type": "lifespan"}, receive, send)
     assert responses == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+def test_environment_has_the_links_of_the_command_line() -> None:
+    """`turnwright serve` and `worker` take the address and the keys from variables."""
+    assert Links.from_environment({}) is None
+    links = Links.from_environment({"TURNWRIGHT_LINKS": BASE, "TURNWRIGHT_LINK_KEYS": f"{KEY} {'n' * 32}"})
+    assert links is not None
+    assert links.path == "/a"
+    with pytest.raises(ConfigError, match="at least one key"):
+        Links.from_environment({"TURNWRIGHT_LINKS": BASE})

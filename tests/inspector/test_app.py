@@ -15,7 +15,7 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from turnwright import Agent, Engine
+from turnwright import Agent, Engine, Links, tool
 from turnwright.errors import StoreError
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import Annotation, AnnotationKind, InboxItem, MemoryStore, TurnRow
@@ -239,3 +239,23 @@ async def test_writer_of_tests_is_loaded_only_when_needed() -> None:
     code = "import sys, turnwright_inspector; print('turnwright_testing.regression_test' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: ASYNC221
     assert ran.stdout == "False\n"
+
+
+async def test_links_of_the_engine_are_served_without_the_token(tmp_path: Path) -> None:
+    """A link has a token of its own; every other page needs that of the inspector."""
+
+    @tool(needs_approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    links = Links(f"{ADDRESS}/a", keys=["k" * 32])
+    model = ScriptedModel(asks_for(("pay", {})))
+    async with Engine(model=model, tools=[pay], store=f"sqlite:///{tmp_path}/t.db", links=links) as engine:
+        turn = await engine.run(Agent(name="A"), "Go")
+        app = inspector_app(engine, access=Token("t" * 32))
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url=ADDRESS) as client:
+            page = await client.get(engine.link(turn.id, turn.interrupts[0], "approve"))
+            assert (page.status_code, "may pay run?" in page.text) == (200, True)
+            assert (await client.get("/a/nothing")).status_code == 404
+            assert (await client.get("/")).status_code != 200

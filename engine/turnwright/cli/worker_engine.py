@@ -1,6 +1,7 @@
 """From the flags of `worker` and `serve --drive` to an engine that drives the turns of other processes."""
 
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from turnwright.driver.subagents import agent_tools, primary_agents
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
+from turnwright.journal.links import Links
 from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
@@ -127,6 +129,7 @@ def engine_with(
         "prices": options["prices"],
         "unpaired": options["unpaired"],
         "show_budget_to_model": options["show_budget_to_model"],
+        "links": Links.from_environment(os.environ),
         "model_settings": options["model_settings"],
         "strict_settings": options["strict_settings"],
         "stop_repetition": options["stop_repetition"],

@@ -8,9 +8,9 @@ import json
 import math
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64Error
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final, Literal, Self
 from urllib.parse import urlsplit
 
 from msgspec import Struct, ValidationError, convert, to_builtins
@@ -67,6 +67,20 @@ class Links:
         self._base = base.rstrip("/")
         self._keys = tuple(map(_key, keys))
         self._expires_in = checked_seconds(expires_in)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self | None:
+        """Return the links of `TURNWRIGHT_LINKS`, with the keys of `TURNWRIGHT_LINK_KEYS`, which spaces separate.
+
+        None without the first variable. Raises `ConfigError`.
+        """
+        base = environment.get("TURNWRIGHT_LINKS", "")
+        return cls(base, keys=environment.get("TURNWRIGHT_LINK_KEYS", "").split()) if base else None
+
+    @property
+    def path(self) -> str:
+        """The path of the address: `/a`. Empty if the links are at the root."""
+        return urlsplit(self._base).path
 
     def __repr__(self) -> str:
         return f"<Links {self._base}>"

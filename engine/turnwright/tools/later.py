@@ -99,13 +99,14 @@ class ExternalTool(Tool):
         if output_schema is not None:
             _validator(output_schema, f"tool {name}: output_schema")
         try:
-            self.later: NeedsPersonError = Later(expires_in=expires_in, otherwise=otherwise, schema=output_schema)
+            self._wait = Later(expires_in=expires_in, otherwise=otherwise, schema=output_schema)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"tool {name}: {error}") from None
+        self.later = self._wait
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> NoReturn:  # noqa: ARG002 (of a tool)
         """Wait: see `Later`."""
-        raise NeedsPersonError(self.later.ask)
+        raise NeedsPersonError(self._wait.ask)
 
 
 def external_tool(

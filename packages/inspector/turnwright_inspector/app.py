@@ -21,6 +21,7 @@ from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
 from turnwright.store.protocol import is_read_only
+from turnwright.web import answer_app
 
 from .background_turns import BackgroundTurns
 from .http.access import Access, AccessGuard, Token, entry
@@ -96,6 +97,9 @@ class Inspector(Starlette):
         #: The runs that were recorded elsewhere, if pages show some.
         self.runs = runs
         self._guard = AccessGuard(super().__call__, access)
+        #: Serves the links and callbacks of the engine, whose tokens are all the access that they need.
+        self._links_path = "" if engine.setup.links is None else engine.setup.links.path
+        self._links = cast("ASGIApp", answer_app(engine)) if self._links_path else None
         self._needs = NeedsYou(engine, self._background, self._summaries, store=store)
         needs = NeedsYouPage(engine, self._background, self._needs)
         pages = Pages(engine, self._background, self._summaries, store=store)
@@ -129,6 +133,10 @@ class Inspector(Starlette):
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if self._links is not None and scope["type"] == "http" and path.startswith(f"{self._links_path}/"):
+            await self._links(scope, receive, send)
+            return
         await self._guard(scope, receive, send)
 
     @property
@@ -187,6 +195,9 @@ def inspector_app(
     that are answered, forked or resumed on a page run in this process, by the engine; otherwise workers run them. A
     mounted inspector runs turns while `Inspector.running` is entered. Then a page starts turns of the engine's agents,
     and of `agents`. `runs` were recorded elsewhere, and have pages of their own.
+
+    If the engine has `links`, the inspector serves them at their path (`turnwright.web.answer_app`), without a token of
+    its own.
 
     The inspector writes a row of totals for each turn that rests, and an index of its texts, without secrets, for
     searches. Without `search` it writes no texts, and only names and ids are found.

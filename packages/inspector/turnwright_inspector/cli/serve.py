@@ -1,5 +1,6 @@
 """`turnwright serve`: serves the inspector as pages for a browser."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ from turnwright.cli.runtimes import shared_store
 from turnwright.cli.stores import store_flag, without_password
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.journal.links import Links
 from turnwright.store import MemoryStore
 
 from .server_options import LOOPBACK, ServerOptions, TokenOption
@@ -68,6 +70,8 @@ def serve(
     The process that drives a turn, or `turnwright worker`, gets the answers. With --drive, this process drives the
     turn, with the tools and the model of the flags, and a page starts turns of its agents.
 
+    With the variables TURNWRIGHT_LINKS (an address) and TURNWRIGHT_LINK_KEYS it serves links and callbacks too.
+
     With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """
     flag = first_given(flags)
@@ -81,7 +85,7 @@ def serve(
         return
     # A named store that does not exist is a mistake. The default store may be created later.
     opened = shared_store(store, create=drive or store_flag(store) == "")
-    opening: Opening = Engine(store=opened)
+    opening: Opening = Engine(store=opened, links=Links.from_environment(os.environ))
     agents: list[Agent] = []
     if drive:
         from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
