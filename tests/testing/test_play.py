@@ -7,6 +7,9 @@ from typing import Unpack
 
 import anyio
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.statistics import collector
 
 from turnwright import (
     Agent,
@@ -434,3 +437,18 @@ def test_builder_tools_receive_the_dependencies() -> None:
     (turn,) = play(scenario, tools=[whose], build=build, run_tools=True)
     assert {fact.result for _, fact in turn.facts if isinstance(fact, f.CallSettled)} == {"for assistant"}
     assert len(closed) == 1
+
+
+def test_property_test_counts_the_events_of_a_scenario() -> None:
+    """`pytest --hypothesis-show-statistics` prints them."""
+    statistics: list[dict[str, dict[str, list[dict[str, list[str]]]]]] = []
+
+    @settings(max_examples=1, database=None)
+    @given(st.just(Scenario(script=(asks_for(("look", {})), "Done."))))
+    def example(scenario: Scenario) -> None:
+        play(scenario, tools=[look])
+
+    with collector.with_value(statistics.append):  # type: ignore[arg-type]  # Hypothesis says None
+        example()
+    (case,) = statistics[0]["generate-phase"]["test-cases"]
+    assert {"tool look: started", "turn: finished/answered"} <= {*case["events"]}

@@ -1,6 +1,7 @@
 """Play a scenario through the real engine, and return a record of each of its turns."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,7 @@ from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind, Limits
-from turnwright_states.facts import Fact
+from turnwright_states.facts import Fact, TurnEnded
 
 from . import clock
 from .behavior import Driven, Returns, Runs, Stage
@@ -124,10 +125,29 @@ def play(
     world = _World(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage, store)
     real = run_tools or real_time
     try:
-        return clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
+        turns = clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
     except (SystemExit, asyncio.CancelledError) as error:  # nobody asked for them, and they end the loop
         world.raised, world.gave_up = _told(error), ""
-        return clock.run(world.seen)
+        turns = clock.run(world.seen)
+    _count_for_hypothesis(turns)
+    return turns
+
+
+def _count_for_hypothesis(turns: Sequence[Driven]) -> None:
+    """Count what the turns reached in the statistics of a running property test: `--hypothesis-show-statistics`."""
+    hypothesis = sys.modules.get("hypothesis")  # the kit does not need it
+    if hypothesis is None or not hypothesis.currently_in_test_context():
+        return
+    events: dict[str, None] = {}
+    for driven in turns:
+        last = driven.facts[-1][1] if driven.facts else None
+        events[f"turn: {last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "turn: not ended"] = None
+        for execution in driven.executions or ():
+            events[f"tool {execution.tool}: started"] = None
+        for consultation in driven.consulted or ():
+            events[f"{consultation.on}: asked"] = None
+    for text in events:
+        hypothesis.event(text)
 
 
 def _may_stand_in(tool: Tool, agent: Agent) -> bool:
