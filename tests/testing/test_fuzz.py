@@ -9,6 +9,7 @@ from typing import Unpack
 
 import anyio
 import pytest
+from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, tool
@@ -318,6 +319,21 @@ def test_real_tools_run_and_errors_become_results() -> None:
     assert notes == []
     assert fuzz(Target((AGENT,), (note,), run_tools=True), examples=20, seed=1).verdict is Verdict.HOLDS
     assert notes
+
+
+def test_values_of_the_user_reach_the_tools() -> None:
+    """By parameter, for each reply of a model that obeys."""
+    paths: set[str] = set()
+
+    @tool
+    def note(path: str) -> str:
+        """Note a path."""
+        paths.add(path)
+        return "noted"
+
+    target = Target((AGENT,), (note,), run_tools=True)
+    assert fuzz(target, examples=20, seed=1, values={"path": st.just("C3")}).verdict is Verdict.HOLDS
+    assert "C3" in paths
 
 
 class Careless(Tool):

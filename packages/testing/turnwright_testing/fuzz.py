@@ -29,6 +29,7 @@ from turnwright_states.verdict import Check, Verdict, worst
 from .behavior import Driven
 from .fuzz_failure import Found
 from .invariants import InvariantViolatedError, check
+from .json_values import ArgumentValues
 from .play import Build, play
 from .quiet import quiet
 from .scenario import Scenario
@@ -49,6 +50,7 @@ class Target:
     """The target of a fuzz run: each of the `agents` with the `tools` that it may use.
 
     The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`). Each turn has the `metadata`.
+    `values` has strategies for arguments: see `tool_calls` of the strategies.
     """
 
     agents: tuple[Agent, ...]
@@ -56,6 +58,7 @@ class Target:
     run_tools: bool = False
     build: Build = Engine
     metadata: JsonObject = field(default_factory=dict)
+    values: ArgumentValues = field(default_factory=dict)
 
     def play(self, agent: Agent, scenario: Scenario) -> list[Driven]:
         return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
@@ -115,14 +118,17 @@ def fuzz(
     examples: int = 200,
     seed: int = 0,
     seconds: float | None = None,
+    values: ArgumentValues | None = None,
     progress: Progress = lambda _examples, _failed: None,
 ) -> FuzzReport:
     """Play `examples` scenarios drawn from `seed`, until one fails, or `seconds` are over, or Ctrl-C.
 
-    The same target, number and seed draw the same scenarios under one release of Hypothesis. Nothing is written to
-    the working directory. Raises `ConfigError` for an agent that cannot run with these tools.
+    `values` precede those of the target. The same target, number and seed draw the same scenarios under one release of
+    Hypothesis. Nothing is written to the working directory. Raises `ConfigError` for an agent that cannot run with
+    these tools.
     """
     start = time.monotonic()
+    target = replace(target, values={**target.values, **(values or {})})
     with quiet():
         for agent in target.agents:  # an agent that cannot run at all fails before any example
             target.play(agent, Scenario(metadata=target.metadata))
@@ -240,7 +246,9 @@ class _Run:
 def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
     def of(agent: Agent) -> st.SearchStrategy[tuple[Agent, Scenario]]:
         synthesis = target.build is Engine  # another may have one of its own
-        drawn = scenarios(target.tools, agent=agent, run_tools=target.run_tools, synthesis=synthesis)
+        drawn = scenarios(
+            target.tools, agent=agent, run_tools=target.run_tools, synthesis=synthesis, values=target.values
+        )
         return st.tuples(st.just(agent), drawn.map(lambda scenario: replace(scenario, metadata=target.metadata)))
 
     return st.one_of([of(agent) for agent in target.agents])

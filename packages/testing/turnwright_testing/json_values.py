@@ -7,7 +7,10 @@ else a schema demands is not read: a value may then be refused, which a model's 
 
 import math
 from collections.abc import Mapping
+from datetime import date, datetime
+from enum import Enum
 from typing import Final
+from uuid import UUID
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -16,10 +19,21 @@ Schema = Mapping[str, JsonValue]
 Values = st.SearchStrategy[JsonValue]
 #: Strategies by the name of a property, or by `type:` and a type of JSON Schema.
 ChosenValues = Mapping[str, Values]
+#: Strategies of a user: by parameter (`order`, or `cancel.order` of one tool), or by type.
+ArgumentValues = Mapping[str | type, st.SearchStrategy[object]]
 
 #: Texts that tools trip over, the plain ones first.
 _TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
 _NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
+_TYPES: Final[Mapping[type, str]] = {
+    str: "string",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+    date: "date",
+    datetime: "date-time",
+    UUID: "uuid",
+}
 _KEYS: Final[tuple[str, ...]] = ("a", "b", "path")
 _LONGEST: Final = 3
 #: Whole numbers that are few, so that each comes often.
@@ -56,6 +70,30 @@ def values_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> Values:
 def arguments_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> st.SearchStrategy[dict[str, JsonValue]]:
     """Generate arguments for a tool whose `parameters` are `schema`. See `values_of`."""
     return values_of({**schema, "type": "object"}, chosen).map(_mapping)
+
+
+def choose_values(tool: str, values: ArgumentValues) -> ChosenValues:
+    """Return a user's strategies for the arguments of one tool. Dates, enums and the like become their JSON."""
+    chosen: dict[str, Values] = {}
+    for name, strategy in values.items():
+        if isinstance(name, type):
+            chosen[f"type:{_TYPES.get(name, name.__name__)}"] = strategy.map(_as_json)
+        elif "." not in name or name.startswith(f"{tool}."):
+            chosen[name.rpartition(".")[2]] = strategy.map(_as_json)
+    return chosen
+
+
+def _as_json(value: object) -> JsonValue:
+    """Return a value of a user's strategy as a model would write it."""
+    if isinstance(value, Enum):
+        return _as_json(value.value)
+    if isinstance(value, list | tuple):
+        return [_as_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(item) for key, item in value.items()}
+    if isinstance(value, date):
+        return value.isoformat()
+    return value if isinstance(value, str | int | float | None) else str(value)
 
 
 def chosen_type(chosen: ChosenValues, kind: str, schema: Schema) -> str:

@@ -34,7 +34,7 @@ from .hook_strategies import (
     seldom,
     typed_answers,
 )
-from .json_values import arguments_of, json_values, misfits_of, values_of
+from .json_values import ArgumentValues, arguments_of, choose_values, json_values, misfits_of, values_of
 from .scenario import Answers, Crash, Leaves, Person, Scenario
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
 
 T = TypeVar("T")
 
+_NO_VALUES: Final[ArgumentValues] = {}
 _PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
 _TEXTS: Final = ("Done.", "I look.", "", " ", "naïve ☃ \ud83d", "a b c " * 400)
 _CUT_OFF: Final = ('{"path": "a', "{", "[1, 2]", "nonsense", '{"a": 1} {"a": 2}')
@@ -119,11 +120,15 @@ def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Lim
     return mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
 
 
-def tool_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
-    """Calls of these tools, with arguments that fit their schemas."""
+def tool_calls(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st.SearchStrategy[ResponseToolCall]:
+    """Calls of these tools, with arguments that fit their schemas.
+
+    `values` has strategies for arguments: by parameter (`order`, or `cancel.order` of one tool), or by type.
+    """
     if not tools:
         return st.just(ResponseToolCall(_NO_TOOL[0], {}))
-    return st.one_of([_call(tool.name, arguments_of(tool.parameters)) for tool in tools])
+    chosen = {tool.name: choose_values(tool.name, values) for tool in tools}
+    return st.one_of([_call(tool.name, arguments_of(tool.parameters, chosen[tool.name])) for tool in tools])
 
 
 def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
@@ -153,10 +158,10 @@ def usages() -> st.SearchStrategy[Usage | None]:
     return st.just(Usage(input_tokens=1, output_tokens=1)) | usage | st.none()
 
 
-def obedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
-    """A text, or a few calls that can run."""
+def obedient_replies(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st.SearchStrategy[ModelResponse]:
+    """A text, or a few calls that can run. `values`: see `tool_calls`."""
     answer = st.builds(ModelResponse, text=st.just("Done."), usage=usages())
-    return mixed((1, answer), (5, _asking(st.lists(tool_calls(tools), min_size=1, max_size=3))))
+    return mixed((1, answer), (5, _asking(st.lists(tool_calls(tools, values), min_size=1, max_size=3))))
 
 
 def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
@@ -214,14 +219,15 @@ def scripts(
     max_size: int = 8,
     real_time: bool = False,
     answers: st.SearchStrategy[ModelResponse] | None = None,
+    values: ArgumentValues = _NO_VALUES,
 ) -> st.SearchStrategy[tuple[Line, ...]]:
     """The script of a model for a turn, one line per call: `play` repeats the last line for ever.
 
     Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
     asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits
-    the lines and the runs together. `answers` are replies with a typed answer.
+    the lines and the runs together. `answers` are replies with a typed answer. `values`: see `tool_calls`.
     """
-    obedient, disobedient = obedient_replies(tools), disobedient_replies(tools)
+    obedient, disobedient = obedient_replies(tools, values), disobedient_replies(tools)
     broken = broken_streams(tools, real_time=real_time)
     answer: st.SearchStrategy[Line] = st.just("Done.")
     line: st.SearchStrategy[Line] = mixed(
@@ -286,11 +292,13 @@ def scenarios(
     agent: Agent[Never, object] | None = None,
     run_tools: bool = False,
     synthesis: bool = True,
+    values: ArgumentValues = _NO_VALUES,
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios for `play` with these tools, of which `agent`, if given, uses its own.
 
     `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
     for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
+    `values`: see `tool_calls`.
     """
     usable = [tool for tool in tools if agent is None or agent.may_use(tool.name, delegates=tool.delegates)]
     typed = agent if agent is not None and agent.is_typed else None
@@ -315,12 +323,16 @@ def scenarios(
             **additions,
         )
 
-    script = scripts(usable, real_time=run_tools, answers=answers)
-    replies = obedient_replies(usable) if answers is None else obedient_replies(usable) | answers
+    script = scripts(usable, real_time=run_tools, answers=answers, values=values)
+    replies = obedient_replies(usable, values) if answers is None else obedient_replies(usable, values) | answers
     willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
     common = (bounds or limits(), seldom(abort_points()))
     anything, additional = played(script, *common), played(willing | script, *common, **additions(usable))
-    kinds = () if bounds is not None else _kinds(usable, played, real_time=run_tools, typed=typed is not None)
+    kinds = (
+        ()
+        if bounds is not None
+        else _kinds(usable, played, real_time=run_tools, typed=typed is not None, values=values)
+    )
     return _shown_plainly(mixed((4, anything), (8, additional), *kinds))
 
 
@@ -335,11 +347,11 @@ class _Played(Protocol):
 
 
 def _kinds(
-    tools: Sequence[Tool], played: _Played, *, real_time: bool, typed: bool
+    tools: Sequence[Tool], played: _Played, *, real_time: bool, typed: bool, values: ArgumentValues
 ) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
     """Rare situations, and how often they are wanted: loops, compactions, limits, no time, no steps."""
     ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
-    asking = st.lists(_asking(st.lists(tool_calls(tools), min_size=1, max_size=2)), min_size=1, max_size=2)
+    asking = st.lists(_asking(st.lists(tool_calls(tools, values), min_size=1, max_size=2)), min_size=1, max_size=2)
     times = st.sampled_from([1, 2, 3, 3, 6])
     loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), asking, times, ending)
     soon = st.builds(lambda lines, last: (*lines, *last), asking, ending)

@@ -8,8 +8,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, cast
 
-from hypothesis import strategies as st
-
 from turnwright.agent import Agent
 from turnwright.agents.named_code import agents_in
 from turnwright.context import JsonObject
@@ -19,9 +17,8 @@ from turnwright.errors import ConfigError
 from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
 from turnwright_testing.behavior import Stage
+from turnwright_testing.json_values import ArgumentValues
 
-#: The strategies of values: by parameter (`order`, or `cancel.order` of one tool), or by type.
-Values = Mapping[str | type, st.SearchStrategy[object]]
 #: A function whose `assert` statements hold whenever no call runs.
 Invariant = Callable[..., object]
 
@@ -49,7 +46,7 @@ class Desk:
     metadata: tuple[JsonObject, ...] = _PLAIN
     prompts: tuple[str, ...] = ("hi",)
     build: Callable[..., Engine[None]] = Engine
-    values: Values = field(default_factory=dict)
+    values: ArgumentValues = field(default_factory=dict)
     modules: tuple[ModuleType, ...] = ()
 
     @property
@@ -94,7 +91,7 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
             metadata=tuple(cast("Sequence[JsonObject]", metadata)) if metadata else _PLAIN,
             prompts=tuple(cast("Sequence[str]", prompts)) if prompts else ("hi",),
             build=cast("Callable[..., Engine[None]]", build),
-            values=cast("Values", stated.get("VALUES", {})),
+            values=cast("ArgumentValues", stated.get("VALUES", {})),
             modules=tuple(modules),
         )
         for agent in agents

@@ -9,12 +9,10 @@ import re
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
 from enum import Enum
 from random import Random
 from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Final
-from uuid import UUID
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis import seed as seeded
@@ -22,9 +20,17 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.tools import Tool
-from turnwright_testing.json_values import Schema, arguments_of, chosen_type, values_of
+from turnwright_testing.json_values import (
+    ChosenValues,
+    Schema,
+    arguments_of,
+    choose_values,
+    chosen_type,
+    values_of,
+)
 
 from .desk import Desk
+from .world import rows_of
 
 #: The values that are drawn of each strategy.
 _POOL: Final = 60
@@ -46,15 +52,6 @@ _KINDS: Final[Mapping[str, type | UnionType]] = {
     "null": NoneType,
     "array": list,
     "object": dict,
-}
-_TYPES: Final[Mapping[type, str]] = {
-    str: "string",
-    int: "integer",
-    float: "number",
-    bool: "boolean",
-    date: "date",
-    datetime: "date-time",
-    UUID: "uuid",
 }
 
 
@@ -95,6 +92,7 @@ class Domain:
         whole = [value for value in world if isinstance(value, int)]
         self.numbers = sorted({near for value in (*whole, *_LARGE) for near in (value - 1, value, value + 1)})
         self._pools: dict[str, list[object]] = {}
+        self._chosen: dict[str, ChosenValues] = {}
 
     def pool(self, schema: Schema, tool: str) -> list[object]:
         """Return values that fit a schema; `tool` is the name of the tool whose arguments they are."""
@@ -104,15 +102,11 @@ class Domain:
             self._pools[key] = draw_pool(strategy, self._seed) or [{}]
         return self._pools[key]
 
-    def chosen(self, tool: str) -> dict[str, st.SearchStrategy[JsonValue]]:
-        """Return the user's strategies by parameter of this tool, and by the type of a schema."""
-        strategies: dict[str, st.SearchStrategy[JsonValue]] = {}
-        for name, strategy in self._values.items():
-            if isinstance(name, type):
-                strategies[f"type:{_TYPES.get(name, name.__name__)}"] = strategy.map(_as_json)
-            elif "." not in name or name.startswith(f"{tool}."):
-                strategies[name.rpartition(".")[2]] = strategy.map(_as_json)
-        return strategies
+    def chosen(self, tool: str) -> ChosenValues:
+        """Return the user's strategies for this tool."""
+        if tool not in self._chosen:
+            self._chosen[tool] = choose_values(tool, self._values)
+        return self._chosen[tool]
 
 
 class Memory:
@@ -245,19 +239,6 @@ def _leaves(name: str, data: JsonValue) -> Iterator[tuple[str, JsonValue]]:
         yield name, data
 
 
-def _as_json(value: object) -> JsonValue:
-    """Return a value of a user's strategy as a model would write it."""
-    if isinstance(value, Enum):
-        return _as_json(value.value)
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items()}
-    if isinstance(value, date):
-        return value.isoformat()
-    return value if isinstance(value, str | int | float | None) else str(value)
-
-
 def _values_in(module: ModuleType) -> Iterator[str | int]:
     """Return the texts and whole numbers of a module: of its data, and of the code of its functions."""
     for name, value in vars(module).items():
@@ -280,7 +261,7 @@ def _plain(value: object, depth: int) -> Iterator[str | int]:
     elif isinstance(value, int):
         yield value
     elif isinstance(value, sqlite3.Connection):
-        yield from _plain(list(_rows(value)), depth)
+        yield from _plain([row for _, rows in rows_of(value, _MOST) for row in rows], depth)
     elif isinstance(value, Mapping):
         yield from _plain([*value.keys(), *value.values()][: 2 * _MOST], depth + 1)
     elif isinstance(value, list | tuple | set | frozenset):
@@ -290,17 +271,6 @@ def _plain(value: object, depth: int) -> Iterator[str | int]:
             yield from _plain(item, depth + 1)
     elif is_dataclass(value) and not isinstance(value, type):
         yield from _plain([getattr(value, field.name) for field in fields(value)], depth + 1)
-
-
-def _rows(database: sqlite3.Connection) -> Iterator[object]:
-    """Return the values of the rows of a database; none where it cannot be read here."""
-    try:
-        tables = database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        for (table,) in tables:
-            for row in database.execute(f'SELECT * FROM "{table}" LIMIT {_MOST}'):  # noqa: S608 (its own table)
-                yield from row
-    except sqlite3.Error:
-        return
 
 
 def _constants_of(tool: Tool) -> Iterator[str | int]:

@@ -3,13 +3,12 @@
 import itertools
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hypothesis import strategies as st
-
 from turnwright_states.verdict import Verdict
+from turnwright_testing.json_values import ArgumentValues
 from turnwright_testing.python_source import Imports, code
 from turnwright_testing.quiet import quiet
 
@@ -72,7 +71,7 @@ def fuzz_desk(
     examples: int = 200,
     seed: int = 0,
     seconds: float | None = None,
-    values: Mapping[str | type, st.SearchStrategy[object]] | None = None,
+    values: ArgumentValues | None = None,
     progress: Progress = lambda _examples, _smaller: None,
 ) -> DeskReport:
     """Play `examples` of visits with the desk's real tools, until one shows a fault, or `seconds` are over.
