@@ -236,6 +236,23 @@ def test_crash_between_effect_and_record_repeats_an_effect() -> None:
     assert report.case[0].dies_at == 1
 
 
+def test_effect_of_an_idempotent_tool_that_happens_twice_is_a_warning() -> None:
+    """Without an invariant: the data of the module grows when the call runs again."""
+    module = here()
+    stamps: list[str] = []
+    vars(module)["STAMPS"] = stamps
+
+    @tool(idempotent=True)
+    async def stamp(ctx: ToolContext) -> str:
+        """Stamp a paper."""
+        stamps.append(ctx.idempotency_key)
+        return "stamped"
+
+    desk = Desk(Agent(name="Desk"), (stamp,), modules=(module,), reset=stamps.clear)
+    text = "stamp is declared idempotent, and a call that ran again after a crash added to STAMPS (1 to 2)"
+    assert text in list(fuzz_desk(desk, examples=40, seed=1).reached.warn())
+
+
 def test_calls_run_in_parallel_and_visits_together() -> None:
     """A race between calls that wait shows."""
     balance = {"cents": 0, "deposits": 0}

@@ -5,10 +5,10 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Final, Protocol
 
 from turnwright_testing.clock import Event, SkippingLoop, SkippingSelector
 
@@ -42,6 +42,12 @@ class BlockedLoopError(BaseException):
     """Raised in the frame that blocks the event loop. Not an `Exception`, which tools catch."""
 
 
+class OnHang(Protocol):
+    """Receives the frame that blocks the event loop, or None, and whether real time has passed."""
+
+    def __call__(self, frame: FrameType | None, *, is_timed: bool) -> None: ...
+
+
 class HangWatch:
     """Watches the progress of one case. `on_hang` is called, in the loop, with the frame that blocks it, or None.
 
@@ -49,7 +55,7 @@ class HangWatch:
     descriptor, of code that blocks the loop, and of a loop that goes round and round.
     """
 
-    def __init__(self, seconds: float, skipped: float, on_hang: Callable[[FrameType | None], None]) -> None:
+    def __init__(self, seconds: float, skipped: float, on_hang: OnHang) -> None:
         self._seconds = seconds
         self._skipped = skipped
         self._on_hang = on_hang
@@ -81,7 +87,7 @@ class HangWatch:
         while True:
             await asyncio.sleep(self._skipped)
             if self.selector.now - self._virtual >= self._skipped:
-                self._on_hang(None)
+                self._on_hang(None, is_timed=False)
 
     @property
     def is_overdue(self) -> bool:
@@ -92,7 +98,7 @@ class HangWatch:
         """Call `on_hang` if too much real time has passed without a fact."""
         if self.is_overdue:
             self.notice_progress()
-            self._on_hang(None)
+            self._on_hang(None, is_timed=True)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -128,7 +134,7 @@ class HangWatch:
         since = None if self._is_paused else self.selector.busy_since
         if since is not None and self.now() - since > self._seconds:
             self.selector.busy_since = self.now()
-            self._on_hang(frame)
+            self._on_hang(frame, is_timed=True)
             raise BlockedLoopError("the event loop got no turn")
 
 

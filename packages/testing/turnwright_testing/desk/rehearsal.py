@@ -37,6 +37,7 @@ from .hang_watch import BlockedLoopError, HangWatch
 from .reached import Reached, ReachedTurns
 from .visit import Reply, Visit, Visits
 from .watched_tool import ToolWatch, place_of_frame
+from .world import grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
 PATIENCE: Final = 2.0
@@ -47,25 +48,24 @@ _MOST_STEPS: Final = 50
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
 #: The hook or the guardrail that an error names.
 _NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
-#: Kinds of faults that a busy machine could show, too.
-_TIMED: Final = ("blocks the event loop", "hangs")
+#: Seconds beyond the longest time limit of a tool, after which a turn without a new fact hangs.
+_BEYOND: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault: the tools and the hooks that it is about, its kind, and a sentence for people."""
+    """A fault: the tools and the hooks that it is about, its kind, and a sentence for people.
+
+    `is_timed`: real time decides about it, which a busy machine stretches, so that further runs must confirm it.
+    """
 
     subject: str
     kind: str
     detail: str
+    is_timed: bool = False
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.detail}"
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether real time decides about it, so that a second run must confirm it."""
-        return self.kind in _TIMED
 
 
 class Guest(Protocol):
@@ -129,7 +129,7 @@ class Rehearsal:
             self._agent if agent.name == self._agent.name else without_models(agent) for agent in desk.agents
         ]
         timeouts = [tool.timeout or 0.0 for tool in desk.tools]
-        self._watch = HangWatch(patience, max([TOOL_TIMEOUT, *timeouts]) * 2, self._hang)
+        self._watch = HangWatch(patience, max([TOOL_TIMEOUT, *timeouts]) + _BEYOND, self._hang)
         self._scope: anyio.CancelScope | None = None
         #: The calls that have started and have no result, with their tools.
         self._open_calls: dict[tuple[str, str], str] = {}
@@ -137,6 +137,8 @@ class Rehearsal:
         self._acts: dict[str, dict[str, None]] = {}
         self._recent: dict[str, None] = {}
         self._results: dict[tuple[str, str], str] = {}
+        #: The call that a crash cut off between its effect and its record, with the sizes of the world at that time.
+        self._interrupted: tuple[tuple[str, str], dict[str, int]] | None = None
 
     def play(self) -> "Rehearsal":
         """Play the case from the beginning of the outside world. Raises `ConfigError` for a desk that cannot run."""
@@ -267,11 +269,23 @@ class Rehearsal:
             case f.CallSettled():
                 self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
                 self._results[turn, fact.call] = fact.result
+                self._compare_world(turn, fact.call)
                 self._guest.hear(fact.result)
             case _:
                 return
         if not self._open_calls:
             self._check(turn)
+
+    def _compare_world(self, turn: str, call: str) -> None:
+        """Warn of an effect that happened again when the call of an idempotent tool ran again after a crash."""
+        if self._interrupted is not None and self._interrupted[0] == (turn, call):
+            name = self._facts.tool(turn, call)
+            tool = next((tool for tool in self._desk.tools if tool.name == name), None)
+            again = grown(self._interrupted[1], sizes_of(self._desk.modules))
+            if again and tool is not None and tool.idempotent and not tool.read_only:
+                text = f"{name} is declared idempotent, and a call that ran again after a crash added to {again[0]}"
+                self._reached.warnings[text] = None
+        self._interrupted = None
 
     def _act(self, turn: str, name: str) -> None:
         if name == OUTPUT_TOOL:
@@ -303,23 +317,26 @@ class Rehearsal:
 
     def _die(self, turn: str) -> None:
         """Forget what the dead process knew: the calls that it worked on."""
+        self._interrupted = None
+        if len(self._open_calls) == 1:  # else the world is changed by several calls
+            self._interrupted = next(iter(self._open_calls)), sizes_of(self._desk.modules)
         for key in [key for key in self._open_calls if key[0] == turn]:
             name = self._open_calls.pop(key)
             self._reached.tools[name]["crashed in"] += 1
 
-    def _hang(self, frame: FrameType | None) -> None:
+    def _hang(self, frame: FrameType | None, *, is_timed: bool) -> None:
         works = [*self._tool_watch.running.values()]
         places = [place_of_frame(frame, self._desk.files) or work.where(self._desk.files) for work in works]
         verb = "waits" if frame is None else "blocks the event loop"
         calls = [f"call {work.call} {verb} at {place}" for work, place in zip(works, places, strict=True)]
         subject = ", ".join(dict.fromkeys(work.tool for work in works)) or self._subject()
-        self._note(subject, "hangs", f"never ends: {'; '.join(calls) or 'no call is at work'}")
+        self._note(subject, "hangs", f"never ends: {'; '.join(calls) or 'no call is at work'}", is_timed=is_timed)
         if self._scope is not None:
             self._scope.cancel()
 
-    def _note(self, subject: str, kind: str, detail: str) -> None:
+    def _note(self, subject: str, kind: str, detail: str, *, is_timed: bool = False) -> None:
         if not any(fault.kind == kind for fault in self.faults):
-            self.faults.append(Fault(subject, kind, detail))
+            self.faults.append(Fault(subject, kind, detail, is_timed))
 
     def _subject(self, actors: Mapping[str, None] | None = None) -> str:
         """Return the names of those who acted: tools, then hooks; else the functions of the agent, or its name."""

@@ -15,9 +15,11 @@ from .reached import Reached
 from .rehearsal import Fault, Rehearsal, Script
 from .visit import Reply, Visit, Visits
 
-#: Seconds of real time that a hang costs in an attempt, and those that all attempts may take.
+#: Seconds of real time that a hang costs in an attempt, and those that all attempts may take: less for a fault that
+#: costs real time.
 _PATIENCE: Final = 1.0
 _MOST_SECONDS: Final = 10.0
+_FEW_SECONDS: Final = 5.0
 
 
 def play_case(desk: Desk, case: Visits, *, patience: float = _PATIENCE) -> Rehearsal:
@@ -27,7 +29,7 @@ def play_case(desk: Desk, case: Visits, *, patience: float = _PATIENCE) -> Rehea
 
 def shrink(desk: Desk, case: Visits, fault: Fault, *, progress: Callable[[], None]) -> tuple[Visits, Fault]:
     """Return the smallest case that was found with a fault of the same kind, and that fault."""
-    end = time.monotonic() + _MOST_SECONDS
+    end = time.monotonic() + (_FEW_SECONDS if fault.is_timed else _MOST_SECONDS)
     again = True
     while again:
         again = False

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 from pydantic import JsonValue
@@ -42,10 +42,16 @@ class Work:
         return _place_of(self.coroutine, files) or _place_in_threads(files)
 
 
-class ToolWatch:
-    """Receives what watched tools do. `on_fault` is called with the tool, the kind of the fault and its description."""
+class OnFault(Protocol):
+    """Receives the tool of a fault, its kind, its description, and whether real time decides about it."""
 
-    def __init__(self, files: frozenset[str], on_fault: Callable[[str, str, str], None]) -> None:
+    def __call__(self, tool: str, kind: str, detail: str, /, *, is_timed: bool = False) -> None: ...
+
+
+class ToolWatch:
+    """Watches tools, and calls `on_fault` with their faults."""
+
+    def __init__(self, files: frozenset[str], on_fault: OnFault) -> None:
         self.running: dict[tuple[str, str], Work] = {}
         self.files = files
         self._on_fault = on_fault
@@ -97,7 +103,7 @@ class ToolWatch:
         return f"raises {type(error).__name__}: {error}" + (f" ({place})" if place else "")
 
     def _blocks(self, work: Work, seconds: float) -> None:
-        self._on_fault(work.tool, "blocks the event loop", f"blocks the event loop for {seconds:.2f} s")
+        self._on_fault(work.tool, "blocks the event loop", f"blocks the event loop for {seconds:.2f} s", is_timed=True)
 
 
 class _Sections:
