@@ -19,12 +19,14 @@ from turnwright import (
     agent_tool,
     tool,
 )
+from turnwright.agent import OUTPUT_TOOL
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import AgentFileError
 from turnwright.context import HooksBase
 from turnwright.errors import CannotRunError, ConfigError, UnreadableTurnError
 from turnwright.events import ResponseRestartedEvent
 from turnwright.hooks.decisions import ChangeArguments
+from turnwright.journal.fork import fork_turn
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.result import result_of
@@ -387,3 +389,84 @@ async def test_refused_call_is_an_error_for_the_model() -> None:
     (result,) = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     assert result.status is CallStatus.REFUSED
     assert result.text.startswith("refused and not run: refund needs an earlier ok verify")
+
+
+async def test_two_sub_agents_refund_once_in_the_tree() -> None:
+    """Meaning 16: while the first sub-agent waits for a person, the second is refused."""
+
+    @tool(needs_approval=True)
+    async def pay(order_id: str) -> str:
+        RAN.append(f"pay {order_id}")
+        return "paid"
+
+    helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("pay",))
+    agent = Agent(name="Clerk", rules=[Rule("once", at_most=1, of="pay")])
+    pays = asks_for(("pay", {"order_id": "7"}))
+    lines = (
+        asks_for(("Helper", {"prompt": "Pay 7."}), ("Helper", {"prompt": "Pay 7."})),
+        pays,
+        "Paid.",
+        asks_for(("Helper", {"prompt": "Pay 7."})),
+        pays,
+        "No.",
+        "Done.",
+    )
+    async with engine_for(*lines, tools=[*TOOLS, pay, agent_tool(helper)]) as engine:
+        turn = await engine.run(agent, "Pay.")
+        assert [broken.by for broken in turn.broken] == [("call00001",)]
+        turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
+        await check(engine, turn)
+        child = result_of("child", await engine.store.facts(f"{turn.id}:call00003"))
+    assert (turn.outcome, RAN) == (Outcome.FINISHED, ["pay 7"])
+    assert [broken.by for broken in child.broken] == [("call00001:call00001",)]
+
+
+async def test_stopped_sub_agent_returns_its_state() -> None:
+    """Meaning 16: the state of a sub-agent comes back when its turn is stopped too."""
+    helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("refund",), steps=1)
+    agent = Agent(name="Clerk", rules=[ONE_REFUND])
+    refunds = asks_for(("refund", {"order_id": "7"}))
+    lines = (asks_for(("Helper", {"prompt": "Pay 7."})), refunds, "Stopped.", refunds, "Done.")
+    async with engine_for(*lines, tools=[*TOOLS, agent_tool(helper)]) as engine:
+        turn = await engine.run(agent, "Pay.")
+        await check(engine, turn)
+    assert [broken.by for broken in turn.broken] == [("call00001:call00001",)]
+
+
+async def test_fork_has_the_rules_and_their_state() -> None:
+    """A fork copies the rules and their past, so its verdicts are those of the original."""
+    agent = Agent(name="Clerk", rules=[ONE_REFUND])
+    refunds = asks_for(("refund", {"order_id": "7"}))
+    async with engine_for(refunds, "Done.", refunds, "No.", refunds, "No.") as engine:
+        await engine.run(agent, "Pay.", session="s")
+        second = await engine.run(agent, "Again.", session="s")
+        fork = await fork_turn(engine.store, second.id, 2, new_id="fork")
+        turn = await engine.resume(fork, agent=agent)
+        await check(engine, turn)
+    assert [broken.by for broken in turn.broken] == [broken.by for broken in second.broken]
+
+
+async def test_typed_answer_is_refused_while_a_call_is_owed() -> None:
+    """Meaning 12: a typed answer waits for what is owed."""
+    agent = Agent(name="Clerk", output_type=int, rules=[Rule("owe", after="refund", then="verify")])
+    answer = asks_for((OUTPUT_TOOL, {"response": 5}))
+    lines = (asks_for(("refund", {"order_id": "7"})), answer, asks_for(("verify", {"order_id": "7"})), answer)
+    async with engine_for(*lines) as engine:
+        turn = await engine.run(agent, "Pay.")
+        await check(engine, turn)
+    assert (turn.outcome, turn.output, [broken.call for broken in turn.broken]) == (Outcome.FINISHED, 5, [None])
+
+
+async def test_rule_over_a_direct_result_lets_the_turn_continue() -> None:
+    """Meaning 12: a `return_direct` result is an ordinary one while the answer is refused."""
+
+    @tool(return_direct=True)
+    async def report() -> str:
+        return "report"
+
+    rule = Rule("first", before="@answer", need="look")
+    lines = (asks_for(("report", {})), asks_for(("look", {})), asks_for(("report", {})))
+    async with engine_for(*lines, tools=[*TOOLS, report], rules=[rule]) as engine:
+        turn = await engine.run(Agent(name="Clerk"), "Go.")
+        await check(engine, turn)
+    assert (turn.outcome, turn.text, turn.steps) == (Outcome.FINISHED, "report", 3)
