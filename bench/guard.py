@@ -11,6 +11,8 @@ takes ratios. A step is one of the yardstick's: a text and two calls.
 - CPU seconds of a step in memory over those of the bare loop's, whose two results have 15 bytes, 4 KiB or 48 KiB each,
   and of the last over the first: the least of several turns, all in one process. And the function calls that such
   results add to a step.
+- Function calls of a call under ten rules, of which none and two name its tool: its judgment, its start and its result.
+  And the CPU seconds of one that two name over those of a step with SQLite, in one process.
 - Function calls of turn 100 of a session over those of turn 10.
 - Bytes per step in all tables of the SQLite store, and commits a step, over the first 50 steps. Commits a step of an
   agent with repeatable steps too.
@@ -61,6 +63,7 @@ from tests.servers.postgres_server import PostgresServer
 from turnwright import CallView, Engine, before_tool, tool
 from turnwright.model.protocol import SILENCE_TIMEOUT
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.rules import History, Rule
 from turnwright.store import Claim, InboxItem, MemoryStore, Status
 from turnwright.tools import Rate, Tool, ToolContext
 from turnwright_states.facts import Fact, StepStarted
@@ -72,6 +75,8 @@ EDGE: Final = 50
 FLAT: Final = 120
 HELD: Final = 200
 HELD_STEPS: Final = 10
+#: The calls under rules that are counted at once.
+RULED: Final = 2_000
 #: The KiB of each of the two results of a step.
 RESULTS_KIB: Final = (0, 4, 48)
 NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
@@ -147,6 +152,7 @@ def figures() -> list[Figure]:
     counted.append(Figure("calls-stream-memory", "function calls per step, with its events read", streamed))
     counted.append(Figure("calls-silence", "function calls per step, with a limit of silence", silence_calls()))
     counted.extend(figures_of_results())
+    counted.extend(figures_of_rules())
     lite = TurnwrightSqlite()
     for key, where, subject in subjects:
         first, last = asyncio.run(calls_in_a_session(subject, 10, 100))
@@ -273,6 +279,60 @@ def figures_of_results() -> Iterator[Figure]:
         yield Figure(f"calls-{kib}-kib", label, calls[kib] - calls[short])
     label = f"CPU of a step with results of {sizes[-1]} KiB, over short ones"
     yield Figure("cost-long-results", label, cpu[sizes[-1]][0] / cpu[short][0])
+
+
+class RuledCalls:
+    """Calls under ten rules: those of `other` are named by none, and those of `search` by two."""
+
+    def __init__(self) -> None:
+        of_search = (
+            Rule("few", at_most=10**9, of="search"),
+            Rule("first", before="search", need="@user if 'go' in words(text)"),
+        )
+        more_rules = [Rule(f"rule-{number}", after=f"a{number}", never=f"b{number}", same=["k"]) for number in range(8)]
+        self._history = History([*of_search, *more_rules])
+        self._history.message("go")
+        self._calls = 0
+
+    def run(self, tool_name: str, count: int) -> None:
+        """Judge, start and settle so many calls."""
+        for _ in range(count):
+            self._calls += 1
+            name, arguments = f"call{self._calls}", {"k": 1}
+            self._history.verdicts(tool_name, arguments, name)
+            self._history.started(name, tool_name, arguments)
+            self._history.settle(name, "ok", "nothing", "nothing")
+
+    def count_calls(self, tool_name: str) -> float:
+        """Return the function calls of one call."""
+        with cProfile.Profile() as profile:
+            self.run(tool_name, RULED)
+        return sum(entry.callcount for entry in profile.getstats()) / RULED
+
+    def seconds(self, tool_name: str) -> float:
+        """Return the CPU seconds of one call, the least of several."""
+        durations: list[float] = []
+        for _ in range(10):
+            start = time.process_time()
+            self.run(tool_name, RULED)
+            durations.append(time.process_time() - start)
+        return min(durations) / RULED
+
+
+def figures_of_rules() -> Iterator[Figure]:
+    """Function calls and CPU of calls under ten rules."""
+    ruled = RuledCalls()
+    for tool_name, key, naming in (("other", "unnamed", "no rule names"), ("search", "named", "two rules name")):
+        label = f"function calls of a call that {naming}, under ten rules"
+        yield Figure(f"calls-rules-{key}", label, ruled.count_calls(tool_name))
+    step_seconds = asyncio.run(_least_cpu_seconds(TurnwrightSqlite())) / EDGE
+    label = "CPU of a call that two rules name, over that of a durable step"
+    yield Figure("cpu-rules-named", label, ruled.seconds("search") / step_seconds)
+
+
+async def _least_cpu_seconds(subject: Subject, turns: int = 4) -> float:
+    async with subject.opened():
+        return min([await _cpu_seconds(subject) for _ in range(turns)])
 
 
 async def calls_in_a_session(subject: Subject, *places: int) -> list[int]:

@@ -402,33 +402,36 @@ class History:
     def _judge(self, tool: str, roles: _Roles, scene: Scene, call: str | None) -> Judgment:
         broken: dict[str, Broken] = {}
         allowing: list[Held] = []
+        name = "the answer" if tool == ANSWER else tool
         for place, pattern in roles.judged:
             if pattern(scene) is False:
                 continue
             monitor = self._monitors[place]
-            verdict = monitor.judge("the answer" if tool == ANSWER else tool, scene)
+            verdict = monitor.judge(name, scene)
+            if verdict is None:
+                continue
             rule = monitor.rule
-            if isinstance(verdict, Refusal):
-                broken.setdefault(
-                    rule.name, Broken(rule.name, rule.effect, call, verdict.by, rule.say or verdict.words)
-                )
-            elif verdict is not None:
+            if not isinstance(verdict, Refusal):
                 allowing.append(Held(rule.name, verdict))
+            elif rule.name not in broken:
+                words = rule.say or verdict.words
+                broken[rule.name] = Broken(rule.name, rule.effect, call, verdict.by, words)
         if not broken:
-            return Judgment((), tuple(allowing))
+            return Judgment((), tuple(allowing)) if allowing else _NO_RULE
         severest = sorted(broken.values(), key=lambda verdict: _SEVERITY[verdict.effect])
         return Judgment(tuple(severest), tuple(allowing))
 
     def _start(self, event: str, tool: str, roles: _Roles, scene: Scene) -> None:
-        self._own()
+        if self._is_shared:
+            self._own()
         self._order += 1
-        marks = [event, tool]
+        marks = ""
         for place, pattern, certain in roles.counted:
             is_match = pattern(scene)
             if is_match is not False:
                 self._monitors[place].start(event, self._order, scene, certain=certain)
-            marks.append(_MARKS[is_match])
-        self._note(marks)
+            marks += _MARKS[is_match]
+        self.checksum = crc32(f"{event} {tool}{marks}".encode(errors="replace"), self.checksum)
         if roles.are_settled:
             self._open[event] = _OpenCall(roles, tool, scene.args, self._order, self._turn)
 
@@ -436,14 +439,16 @@ class History:
         opened = self._open.pop(event, None)
         if opened is None:
             return
-        self._own()
+        if self._is_shared:
+            self._own()
         self._order += 1
         if opened.roles.reads_result and isinstance(result, str):
             result = parse_result(result)
         outcome = _Outcome(event, opened, self._order, Scene(opened.args, status=status, text=text, result=result))
         if self._delegates:
             self._late += (outcome,)
-        self._note([event, status, *self._apply(outcome)])
+        marks = " ".join([event, status, *self._apply(outcome)])
+        self.checksum = crc32(marks.encode(errors="replace"), self.checksum)
 
     def _apply(self, outcome: "_Outcome", names: Collection[str] | None = None) -> list[str]:
         """Change the monitors by the outcome of a call: all, or those of some rules. Return what the monitors read."""
@@ -468,9 +473,6 @@ class History:
                     marks.append(monitor.there.key(scene) or "")
                     marks.append("" if pattern.memory is not None else _MARKS[pattern(scene)])
         return marks
-
-    def _note(self, marks: Iterable[str]) -> None:
-        self.checksum = crc32(" ".join(marks).encode(errors="replace"), self.checksum)
 
     def _remembers(self, monitor: Monitor, opened: _OpenCall) -> bool:
         """Return whether a monitor has not forgotten the call's start since."""

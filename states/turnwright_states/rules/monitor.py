@@ -265,13 +265,14 @@ class _StartsMonitor(Monitor):
         return starts
 
     def _events(self, keys: Iterable[str | None]) -> Evidence:
-        starts = [
-            start
-            for key in keys
-            if key in self._starts
-            for start in (*self._starts[key].last, *self._starts[key].uncertain.values())
-        ]
-        return tuple(start.event for start in sorted(starts)[-MOST_EVIDENCE:])
+        starts: list[Start] = []
+        for key in keys:
+            if key in self._starts:
+                starts += self._starts[key].last
+                starts += self._starts[key].uncertain.values()
+        if len(starts) > 1:
+            starts.sort()
+        return tuple([start.event for start in starts[-MOST_EVIDENCE:]])
 
 
 class _Ok(NamedTuple):
@@ -438,11 +439,12 @@ class _CountMonitor(_StartsMonitor):
         if total is None:
             return Refusal(f"{self.rule.sum} is missing, or no number from 0 on")
         starts = self._starts.get(key)
+        by: Evidence = ()
         if starts is not None:
             total = _add(total, starts.total)
             for start in starts.uncertain.values():
                 total = _add(total, start.amount)
-        by = self._events((key,))
+            by = self._events((key,))
         if total > self._most:
             amount = f"{self.rule.sum} of {self.counted}" if self.rule.sum else str(self.counted)
             return Refusal(f"at most {self.rule.at_most:g} {amount}{self._same}", by)
@@ -584,6 +586,6 @@ def _amount(value: float) -> Amount:
 
 
 def _add(first: Amount, second: Amount) -> Amount:
-    if isinstance(first, int) and isinstance(second, int):
+    if type(first) is int and type(second) is int:
         return first + second
     return _EXACT.add(Decimal(first), Decimal(second))
