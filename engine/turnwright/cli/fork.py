@@ -2,12 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from turnwright._base.words import cut_line
 from turnwright.engine import Engine
+from turnwright.errors import ConfigError
 from turnwright.events import FactEvent
 from turnwright.journal.driving_status import DriverStatus, by_command_line
 from turnwright.journal.fork import fork_places
@@ -39,6 +40,9 @@ from .screen import print_columns
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
 
+if TYPE_CHECKING:
+    from turnwright.rules import RuleSet
+
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
 
 
@@ -62,6 +66,10 @@ def fork(
     result: Annotated[
         list[str] | None,
         typer.Option("--result", metavar="CALL=TEXT", help="Another result of a finished call; may be repeated."),
+    ] = None,
+    rules: Annotated[
+        list[str] | None,
+        typer.Option("--with", metavar="rules=FILE", help="Other rules over the calls, from a YAML file."),
     ] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Copy only, and print how to continue.")] = False,
     store: StoreOption = DEFAULT_STORE,
@@ -89,6 +97,8 @@ def fork(
         changes["instructions"] = instructions
     if model is not None:
         changes["model"] = model
+    if rules:
+        changes["rules"] = [_read_rules(text) for text in rules]
     if settings := read_settings(setting):
         changes["model_settings"] = {**started.model_settings, **settings.to_json()}
     make = partial(_forked, turn=turn, at=at, changes=changes)
@@ -109,6 +119,16 @@ def fork(
         lambda engine: engine.resume(copied),
         resume=(lambda engine, answers: engine.resume(copied, answers, via="cli")) if is_asking else None,
     )
+
+
+def _read_rules(text: str) -> "RuleSet":
+    """Return the rules of a `--with rules=FILE`. Raises `ConfigError`."""
+    from turnwright.rules import RuleSet  # noqa: PLC0415 (few forks have other rules)
+
+    name, _, file = text.partition("=")
+    if name != "rules" or not file:
+        raise ConfigError(f"--with {text!r:.60}: write --with rules=FILE")
+    return RuleSet.load(file)
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 from msgspec import structs
 from pydantic import JsonValue, ValidationError
@@ -21,6 +21,9 @@ from turnwright_states.replay import FactGroup
 from .driving_status import by_command_line
 from .inbox import writable
 
+if TYPE_CHECKING:
+    from turnwright.rules import Rule, RuleSet
+
 
 class ForkChanges(TypedDict, total=False):
     """The changes of a fork: each is as if the original had had it. `TurnStarted.forked_with` names them."""
@@ -37,6 +40,8 @@ class ForkChanges(TypedDict, total=False):
     """Fields of `Limits` with other values, such as `{"steps": 20}`."""
     results: Mapping[str, str]
     """Other results of finished calls, by the id of the call. The model reads them as results of the tool."""
+    rules: "Sequence[Rule | RuleSet]"
+    """Other rules over the calls, in place of those of the agent and the engine. They begin without a past."""
 
 
 _NAMES: Final = tuple(ForkChanges.__annotations__)
@@ -61,14 +66,17 @@ def changed_facts(
     results = _other_results(copied, changes.get("results", {}))
     first = structs.replace(started, **_fields(started, changes))
     limits = _limits(started.limits, changes.get("limits", {}))
-    names = [name for name in ("prompt", "model", "model_settings") if getattr(first, name) != getattr(started, name)]
+    fields = ("prompt", "model", "model_settings", "rules")
+    names = [name for name in fields if getattr(first, name) != getattr(started, name)]
     if first.agent.get("instructions") != started.agent.get("instructions"):
         names.append("instructions")
     names += [f"limits.{name}" for name, value in limits if value != getattr(started.limits, name)]
     names += [f"results.{call}" for call in results]
     first = structs.replace(first, limits=limits, forked_with=tuple(names))
     facts = [first, *copied[1:]]
-    if limits != started.limits or results:
+    # Rules read the prompt.
+    is_judged_anew = first.rules != started.rules or (first.rules != () and first.prompt != started.prompt)
+    if limits != started.limits or results or is_judged_anew:
         facts = _played(first, copied, groups, results)
     if first.model != started.model:
         facts = list(map(_unsigned, facts))
@@ -91,10 +99,23 @@ def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
         settings = parsed_settings(settings, "model_settings") if isinstance(settings, Mapping) else settings
         checked = checked_settings(settings, "model_settings")
         fields["model_settings"] = frozen({} if checked is None else checked.to_json())
+    if "rules" in changes:
+        fields |= _rules(changes["rules"])
     agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
     if agent:
         fields["agent"] = _agent(started, agent)
     return fields
+
+
+def _rules(rules: "Sequence[Rule | RuleSet]") -> dict[str, object]:
+    from turnwright.rules import make_rule_sets  # noqa: PLC0415 (few forks have other rules)
+    from turnwright_states.rules import InvalidRuleError, resolve_rules  # noqa: PLC0415 (as above)
+
+    try:
+        resolved = resolve_rules(make_rule_sets(rules, "rules"))
+    except InvalidRuleError as error:
+        raise ConfigError(f"rules: {error}") from None
+    return {"rules": tuple(map(frozen, resolved)), "past": frozen({})}
 
 
 def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:

@@ -470,3 +470,16 @@ async def test_rule_over_a_direct_result_lets_the_turn_continue() -> None:
         turn = await engine.run(Agent(name="Clerk"), "Go.")
         await check(engine, turn)
     assert (turn.outcome, turn.text, turn.steps) == (Outcome.FINISHED, "report", 3)
+
+
+async def test_fork_with_other_rules_is_judged_anew() -> None:
+    """A fork before a refused call has other verdicts under other rules."""
+    agent = Agent(name="Clerk", rules=[VERIFY_FIRST])
+    refunds = asks_for(("refund", {"order_id": "7"}))
+    async with engine_for(refunds, "No.", refunds, "Done.") as engine:
+        turn = await engine.run(agent, "Pay.")
+        fork = await engine.fork(turn.id, at=2, rules=[ONE_REFUND])
+        forked = await engine.resume(fork, agent=agent)
+        facts = await check(engine, forked)
+    assert isinstance(facts[0], f.TurnStarted)
+    assert (RAN, forked.broken, facts[0].forked_with) == (["refund 7 5"], (), ("rules",))
