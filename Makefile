@@ -11,7 +11,7 @@ GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The packages beside the engine, those that others need first: pip takes them from this checkout.
 PACKAGES := --editable 'packages/proof[smt]' --editable packages/audit --editable packages/inspector \
-  --editable packages/guards --editable 'packages/protocols[acp,ag-ui,responses,ui]' --editable packages/testing
+  --editable packages/guards --editable 'packages/protocols[acp,ag-ui,mcp,responses,ui]' --editable packages/testing
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.

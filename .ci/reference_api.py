@@ -61,6 +61,7 @@ PAGES: Final = {
     "responses": Page(
         "turnwright_protocols.responses", "Turns as responses of the OpenAI SDK.", ("turnwright_protocols.responses",)
     ),
+    "mcp-server": Page("turnwright_protocols.mcp", "Agents as tools of an MCP server.", ("turnwright_protocols.mcp",)),
     "acp": Page("turnwright_protocols.acp", "Turns as prompts of an editor.", ("turnwright_protocols.acp",)),
     "guards": Page(
         "turnwright_guards",

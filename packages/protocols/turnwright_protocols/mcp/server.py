@@ -1,0 +1,252 @@
+"""An MCP server whose tools are agents: a call runs a turn."""
+
+import logging
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import anyio
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.stdio import stdio_server
+from mcp.shared.exceptions import MCPError
+from pydantic import JsonValue
+
+from turnwright._base.ids import root_of
+from turnwright._base.version import VERSION
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.errors import TurnNotFoundError
+from turnwright.events import FactEvent, StreamEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
+from turnwright.journal.answers import Answer, unanswered
+from turnwright.journal.questions import words
+from turnwright.runtime.handle import TurnHandle
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
+from turnwright_protocols.endings import explain_end, record_end
+from turnwright_protocols.items import clean
+from turnwright_states import InterruptKind, Outcome
+from turnwright_states import facts as f
+
+_LOG = logging.getLogger(__name__)
+
+Result = types.CallToolResult | types.InputRequiredResult
+Context = ServerRequestContext[Any, Any]
+
+#: Our key in the metadata of turns, and the channel of answers.
+_KEY: Final = "mcp"
+_VIA: Final = "mcp"
+_LONGEST_SESSION: Final = 128
+_CANCELED: Final = "nobody answered"
+_UNAVAILABLE: Final = "the turn cannot run here now: see the log of the server"
+_NO_FORMS: Final = "the client cannot ask a person, so the turn was stopped: "
+_INPUT: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "properties": {
+        "prompt": {"type": "string", "description": "The message to the agent."},
+        "session": {"type": "string", "description": "A conversation to continue. Choose any name for a new one."},
+    },
+    "required": ["prompt"],
+    "additionalProperties": False,
+}
+_OUTPUT: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "properties": {name: {"type": "string"} for name in ("turn", "outcome", "reason", "text")},
+    "required": ["turn", "outcome", "reason"],
+}
+
+
+def mcp_server(engine: Engine, agents: Sequence[Agent]) -> Server[Any]:
+    """Return an MCP server with a tool for each agent, for any transport of the SDK."""
+    tools = _AgentTools(engine, agents)
+    return Server("turnwright", version=VERSION, on_list_tools=tools.list_tools, on_call_tool=tools.call)
+
+
+async def serve_mcp(engine: Engine, agents: Sequence[Agent]) -> None:
+    """Serve agents over standard input and output until the client closes them."""
+    server = mcp_server(engine, agents)
+    async with stdio_server() as (reader, writer):
+        await server.run(reader, writer, server.create_initialization_options(NotificationOptions()))
+
+
+class _AgentTools:
+    """The agents as tools."""
+
+    def __init__(self, engine: Engine, agents: Sequence[Agent]) -> None:
+        self._engine = engine
+        self._agents = {re.sub(r"[^a-zA-Z0-9_-]+", "_", agent.name).lower(): agent for agent in agents}
+
+    async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """List the agents."""
+        tools = [
+            types.Tool(
+                name=name,
+                title=agent.name,
+                description=agent.description or f"Asks the agent {agent.name}.",
+                input_schema=_INPUT,
+                output_schema=_OUTPUT,
+            )
+            for name, agent in self._agents.items()
+        ]
+        return types.ListToolsResult(tools=tools)
+
+    async def call(self, context: Context, params: types.CallToolRequestParams) -> Result:
+        """Run a turn, or continue the one that `request_state` names."""
+        agent = self._agents.get(params.name)
+        if agent is None:
+            raise _refusal(f"there is no such tool: use one of {', '.join(self._agents)}")
+        try:
+            if params.request_state is not None:
+                return await self._continue(context, agent, params.request_state, params.input_responses or {})
+            prompt, session = _arguments(params.arguments or {})
+            metadata: dict[str, Any] = {_KEY: {"tool": params.name}}
+            options: dict[str, Any] = {} if session is None else {"session": session}
+            handle = await start_in_session(self._engine, agent, prompt, metadata=metadata, **options)
+            return await self._follow(context, handle)
+        except MCPError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
+            _LOG.warning("a call failed", exc_info=error)
+            return _failure(_UNAVAILABLE)
+
+    async def _continue(self, context: Context, agent: Agent, state: str, responses: Mapping[str, object]) -> Result:
+        """Answer the paused turn that a call ended with. Raises `MCPError` for a forged state."""
+        paused = await self._paused(agent, state)
+        answers = {interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused.interrupts}
+        handle = await answer_turn(self._engine, agent, paused, state, answers, by="", via=_VIA)
+        return await self._follow(context, handle, paused.seq)
+
+    async def _paused(self, agent: Agent, state: str) -> PausedTurn:
+        try:
+            events = await self._engine.snapshot(state)
+            row = await self._engine.store.get(state)
+        except TurnNotFoundError:
+            raise _refusal("the request_state is not one of this server") from None
+        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+        is_ours = isinstance(first, f.TurnStarted) and _KEY in first.metadata and root_of(state) == state
+        if not is_ours or row.agent != agent.name:
+            raise _refusal("the request_state is not one of this server")
+        paused = PausedTurn(events)
+        if not paused.interrupts:
+            raise _refusal("the turn waits for no answer")
+        return paused
+
+    async def _follow(self, context: Context, handle: TurnHandle[str], after: int = 0) -> Result:
+        """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn."""
+        asks_inside = context.session.can_send_request and context.session.check_client_capability(
+            types.ClientCapabilities(elicitation=types.ElicitationCapability())
+        )
+        async with self._aborted_on_cancel(handle.id):
+            while True:
+                last: StreamEvent | None = None
+                async for event in handle.events(after):
+                    await _report(context, event)
+                    last = event
+                if isinstance(last, TurnEndedEvent):
+                    return _result(last)
+                if not isinstance(last, TurnPausedEvent):
+                    return _failure("the turn was interrupted: call again")
+                if not asks_inside:
+                    return await self._ask_later(context, last)
+                answers = {interrupt.id: await _ask(context, interrupt) for interrupt in last.interrupts}
+                await handle.answer(answers, via=_VIA)
+                after = last.seq
+
+    async def _ask_later(self, context: Context, pause: TurnPausedEvent) -> Result:
+        """End the call with its questions; without forms, the turn is stopped, because nobody could answer."""
+        if context.session.can_send_request:
+            await abort_turn(self._engine, pause.turn)
+            return _failure(_NO_FORMS + clean("; ".join(map(words, pause.interrupts))))
+        requests: dict[str, Any] = {
+            interrupt.id: types.ElicitRequest(
+                method="elicitation/create",
+                params=types.ElicitRequestFormParams(
+                    mode="form", message=_message(interrupt), requested_schema=_schema(interrupt)
+                ),
+            )
+            for interrupt in pause.interrupts
+        }
+        return types.InputRequiredResult(
+            result_type="input_required", input_requests=requests, request_state=pause.turn
+        )
+
+    @asynccontextmanager
+    async def _aborted_on_cancel(self, turn: str) -> AsyncIterator[None]:
+        try:
+            yield
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._engine.abort(turn)
+            raise
+
+
+def _arguments(arguments: Mapping[str, Any]) -> tuple[str, str | None]:
+    prompt, session = arguments.get("prompt"), arguments.get("session")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise _refusal("prompt: give a text")
+    if session is not None and not (
+        isinstance(session, str) and 0 < len(session) <= _LONGEST_SESSION and session.isprintable()
+    ):
+        raise _refusal(f"session: give 1 to {_LONGEST_SESSION} visible characters")
+    return prompt, None if session is None else f"mcp/{session}"
+
+
+def _message(interrupt: Interrupt) -> str:
+    return clean(words(interrupt, choices=False))
+
+
+def _schema(interrupt: Interrupt) -> dict[str, Any]:
+    answers = {
+        InterruptKind.UNKNOWN_OUTCOME: ["rerun", "unknown"],
+        InterruptKind.DOOM_LOOP: ["go_on", "always", "stop"],
+    }.get(interrupt.kind, list(interrupt.choices))
+    field: dict[str, Any] = {"type": "string", "title": "Answer"}
+    if interrupt.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT):
+        field["type"] = "boolean"
+    elif answers:
+        field["enum"] = answers
+    return {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+
+
+async def _ask(context: Context, interrupt: Interrupt) -> AnswerValue:
+    response = await context.session.elicit_form(_message(interrupt), _schema(interrupt), context.request_id)
+    return _answer(interrupt, response)
+
+
+def _answer(interrupt: Interrupt, response: object) -> str | bool | Answer:
+    """Return the answer of a form. A form that is declined, canceled or missing rejects the question."""
+    content = response.content if isinstance(response, types.ElicitResult) and response.action == "accept" else None
+    answer = None if content is None else content.get("answer")
+    return answer if isinstance(answer, str | bool) else unanswered(interrupt, _CANCELED)
+
+
+async def _report(context: Context, event: StreamEvent) -> None:
+    """Report the progress of steps and calls."""
+    if isinstance(event, ToolProgressEvent):
+        message = f"{event.tool}: {event.message}" if event.message else event.tool
+        await context.session.report_progress(event.seq, None, clean(message))
+    elif isinstance(event, FactEvent) and isinstance(event.fact, f.StepStarted):
+        await context.session.report_progress(event.seq, None, f"step {event.fact.number}")
+    elif isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
+        await context.session.report_progress(event.seq, None, clean(event.tool))
+
+
+def _result(event: TurnEndedEvent) -> types.CallToolResult:
+    """Return the result of an ended turn: its text, and why it was stopped if it was."""
+    is_error = event.outcome in (Outcome.FAILED, Outcome.ABORTED)
+    sentinel = "" if event.sentinel is None else clean(event.sentinel.text)
+    texts = [explain_end(event) or str(event.reason)] if is_error else [clean(event.text), sentinel]
+    content: list[Any] = [types.TextContent(type="text", text=text) for text in texts if text]
+    record: dict[str, JsonValue] = {"turn": event.turn, **record_end(event)}
+    return types.CallToolResult(content=content, structured_content=record, is_error=is_error)
+
+
+def _refusal(why: str) -> MCPError:
+    """Return the error of a call that is refused. `why` is for the client."""
+    return MCPError(types.INVALID_PARAMS, why)
+
+
+def _failure(why: str) -> types.CallToolResult:
+    return types.CallToolResult(content=[types.TextContent(type="text", text=why)], is_error=True)

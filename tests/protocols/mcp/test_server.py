@@ -1,0 +1,172 @@
+"""Agents as tools of an MCP server, with the SDK's client in this process: both eras of the protocol."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from mcp.client.client import Client
+from mcp.shared.exceptions import MCPError
+from tests.protocols.subject import AGENT, HOST, make_engine
+
+from turnwright import Engine, Outcome
+from turnwright_protocols.mcp import mcp_server
+
+pytestmark = pytest.mark.anyio
+
+MODERN, LEGACY = "2026-07-28", "legacy"
+
+
+class Person:
+    """Fills forms."""
+
+    def __init__(self, answer: Any = True, action: Any = "accept") -> None:  # noqa: ANN401 (a form's value)
+        self.answer = answer
+        self.action = action
+        self.messages: list[str] = []
+
+    async def fill(self, _: object, params: Any) -> types.ElicitResult:  # noqa: ANN401 (the SDK's)
+        self.messages.append(params.message)
+        content = {"answer": self.answer} if self.action == "accept" else None
+        return types.ElicitResult(action=self.action, content=content)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[Engine]:
+    async with make_engine() as engine:
+        yield engine
+
+
+def client_of(engine: Engine, person: Person | None = None, mode: Any = MODERN) -> Client:  # noqa: ANN401 (a literal)
+    callback: Any = None if person is None else person.fill
+    return Client(mcp_server(engine, [AGENT]), mode=mode, elicitation_callback=callback)
+
+
+def text_of(result: types.CallToolResult) -> str:
+    return "".join(part.text for part in result.content if isinstance(part, types.TextContent))
+
+
+async def call(client: Client, prompt: object, **arguments: object) -> types.CallToolResult:
+    result = await client.call_tool("subject", {"prompt": prompt, **arguments})
+    assert isinstance(result, types.CallToolResult)
+    return result
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_agent_is_a_tool_with_a_record(engine: Engine, mode: str) -> None:
+    async with client_of(engine, mode=mode) as client:
+        (tool,) = (await client.list_tools()).tools
+        assert (tool.name, tool.input_schema["required"]) == ("subject", ["prompt"])
+        result = await call(client, "hello")
+        assert (text_of(result), result.is_error) == ("You said: hello", False)
+        assert result.structured_content["outcome"] == "finished"
+        limited = await call(client, "cap")
+        assert text_of(limited).startswith("Here is what I have so far.Stopped at the step limit")
+        assert not limited.is_error
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_failure_is_an_error_without_the_host(engine: Engine, mode: str) -> None:
+    async with client_of(engine, mode=mode) as client:
+        result = await call(client, "fail")
+        assert result.is_error
+        assert HOST not in result.model_dump_json()
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+@pytest.mark.parametrize(
+    ("word", "person", "text"),
+    [
+        ("approve", (True, "accept"), "Result: paid 5"),
+        ("approve", (False, "accept"), "Result:"),
+        ("approve", (True, "decline"), "Result:"),
+        ("ask", ("green", "accept"), "the choice is green"),
+        ("both", (True, "accept"), "paid 500"),
+        ("delegate approve", (True, "accept"), "paid 5"),
+    ],
+)
+async def test_form_answers_a_pause(
+    engine: Engine, mode: str, word: str, person: tuple[object, str], text: str
+) -> None:
+    filler = Person(*person)
+    async with client_of(engine, filler, mode) as client:
+        result = await call(client, word)
+    assert text in text_of(result)
+    assert ("paid" in text_of(result)) == (person == (True, "accept"))
+    assert len(filler.messages) == (2 if word == "both" else 1)
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_session_is_remembered(engine: Engine, mode: str) -> None:
+    async with client_of(engine, mode=mode) as client:
+        await call(client, "hello", session="s")
+        assert text_of(await call(client, "recall", session="s")) == "You said: hello"
+        assert text_of(await call(client, "recall")) == "You said: "
+
+
+async def test_client_without_forms_gets_the_question_and_the_turn_is_stopped(engine: Engine) -> None:
+    async with client_of(engine, mode=LEGACY) as client:
+        result = await call(client, "approve")
+    assert result.is_error
+    assert "amount: 5" in text_of(result)
+    assert (await engine.turns())[0].status.outcome is Outcome.ABORTED
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_canceled_call_aborts_its_turn(engine: Engine, mode: str) -> None:
+    async with client_of(engine, mode=mode) as client:
+        with anyio.move_on_after(0.5):
+            await call(client, "slow", session="c")
+        assert text_of(await call(client, "hello", session="c")) == "You said: hello"
+    assert (await engine.turns())[-1].status.outcome is Outcome.ABORTED
+
+
+async def test_pause_is_answered_in_another_process(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/turns.db"
+    async with make_engine(store) as engine, client_of(engine, Person()) as client:
+        await client.list_tools()
+        question = await client.session.call_tool("subject", {"prompt": "approve"}, allow_input_required=True)
+        assert isinstance(question, types.InputRequiredResult)
+    assert question.input_requests is not None
+    answers: dict[str, Any] = {
+        name: types.ElicitResult(action="accept", content={"answer": True}) for name in question.input_requests
+    }
+    async with make_engine(store) as engine, client_of(engine, Person()) as client:
+        await client.list_tools()
+        result = await client.session.call_tool(
+            "subject", {"prompt": "approve"}, input_responses=answers, request_state=question.request_state
+        )
+        assert isinstance(result, types.CallToolResult)
+        assert text_of(result) == "Result: paid 5"
+
+
+async def test_forged_states_are_refused_and_change_nothing(engine: Engine) -> None:
+    chat_turn = await engine.run(AGENT, "approve", session="chat")
+    async with client_of(engine, Person()) as client:
+        await client.list_tools()
+        ended = await call(client, "hello")
+        states = ["", "forged", chat_turn.id, f"{chat_turn.id}:call00001", ended.structured_content["turn"], "x" * 5000]
+        for state in states:
+            answers: Any = {"approval-1": types.ElicitResult(action="accept", content={"answer": True})}
+            with pytest.raises(MCPError):
+                await client.session.call_tool(
+                    "subject", {"prompt": "x"}, input_responses=answers, request_state=state, allow_input_required=True
+                )
+    assert (await engine.get(chat_turn.id)).paused
+    assert len(await engine.turns()) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{}, {"prompt": 7}, {"prompt": " "}, {"prompt": "x", "session": ""}, {"prompt": "x", "session": "a\nb"}],
+)
+async def test_malformed_call_is_refused_and_starts_nothing(engine: Engine, arguments: dict[str, object]) -> None:
+    async with client_of(engine) as client:
+        await client.list_tools()
+        with pytest.raises(MCPError):
+            await client.call_tool("subject", arguments)
+        with pytest.raises(MCPError):
+            await client.call_tool("nobody", {"prompt": "hello"})
+    assert await engine.turns() == []
