@@ -948,6 +948,27 @@ class Engine(Generic[DepsT]):
         self._run(partial(self.answer, turn_id, answers, **signature), "answer(...)")
 
     @overload
+    def settle_sync(
+        self, key: str, result: JsonValue | ToolResult, /, **signature: Unpack[SignatureOptions]
+    ) -> bool: ...
+    @overload
+    def settle_sync(self, key: str, /, *, error: str, **signature: Unpack[SignatureOptions]) -> bool: ...
+    def settle_sync(
+        self,
+        key: str,
+        result: JsonValue | ToolResult | NotGiven = NOT_GIVEN,
+        /,
+        *,
+        error: str | None = None,
+        **signature: Unpack[SignatureOptions],
+    ) -> bool:
+        """Do what `settle` does, in a program without an event loop. Raises what `settle` and `run_sync` do."""
+        settle = cast("Callable[..., Coroutine[object, object, bool]]", self.settle)
+        results = () if isinstance(result, NotGiven) else (result,)
+        failed = {} if error is None else {"error": error}
+        return self._run(partial(settle, key, *results, **failed, **signature), "settle(...)")
+
+    @overload
     def get_sync(self, turn_id: str) -> TurnResult: ...
     @overload
     def get_sync(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...

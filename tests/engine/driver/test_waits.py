@@ -616,3 +616,14 @@ async def test_progress_that_is_no_number_is_refused(desk: Desk, report: Any) ->
     with pytest.raises(InvalidAnswerError, match="no open call has the key"):
         await engine.progress(f"{turn.id}:call9", 1)
     assert not await desk.store.inbox(turn.id)
+
+
+def test_result_is_given_without_an_event_loop(desk: Desk) -> None:
+    """`settle_sync` does what `settle` does."""
+    with desk.engine() as engine:
+        turn = engine.run_sync(AGENT, "Render.")
+        key = turn.interrupts[0].key
+        assert engine.settle_sync(key, error="the farm is closed")
+        assert engine.settle_sync(key, error="the farm is closed") is False
+        assert engine.resume_sync(turn.id).text == "Done."
+    assert desk.read_results() == ["the farm is closed"]
