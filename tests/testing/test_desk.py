@@ -431,6 +431,16 @@ def test_module_states_the_desk(tmp_path: Path) -> None:
     assert fuzz_desk(desk, examples=2).verdict is Verdict.HOLDS
 
 
+def test_metadata_of_a_module_may_be_a_strategy(tmp_path: Path) -> None:
+    source = "from hypothesis import strategies as st\n" + DESK_FILE.replace(
+        'METADATA = ({"user": "ann"}, {"user": "bob"})',
+        'METADATA = st.fixed_dictionaries({"user": st.sampled_from(["ann", "bob", "cy"])})',
+    )
+    (tmp_path / "desk.py").write_text(source)
+    users = {metadata["user"] for metadata in load_desk(f"{tmp_path}/desk.py:DESK").metadata}
+    assert users == {"ann", "bob", "cy"}
+
+
 def test_invariant_of_an_unknown_argument_is_a_configuration_mistake(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(DESK_FILE.replace("turn: TurnResult", "result"))
     with pytest.raises(ConfigError, match="invariant_one takes 'result': an invariant may take turn and requests"):

@@ -1,12 +1,14 @@
 """A desk: an agent as its module states it, with its tools, its outside world and its invariants."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Final, cast
+
+from hypothesis import strategies as st
 
 from turnwright.agent import Agent
 from turnwright.agents.named_code import agents_in
@@ -18,6 +20,8 @@ from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
 from turnwright_testing.behavior import Stage
 from turnwright_testing.json_values import ArgumentValues
+
+from .pool import draw_pool
 
 #: A function whose `assert` statements hold whenever no call runs.
 Invariant = Callable[..., object]
@@ -88,14 +92,21 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
             agents=tuple(agent if registered.name == agent.name else registered for registered in every_agent),
             invariants=tuple(_invariants(stated, source)),
             reset=cast("Callable[[], object]", stated.get("reset", bool)),
-            metadata=tuple(cast("Sequence[JsonObject]", metadata)) if metadata else _PLAIN,
-            prompts=tuple(cast("Sequence[str]", prompts)) if prompts else ("hi",),
+            metadata=cast("tuple[JsonObject, ...]", _several(metadata)) or _PLAIN,
+            prompts=cast("tuple[str, ...]", _several(prompts)) or ("hi",),
             build=cast("Callable[..., Engine[None]]", build),
             values=cast("ArgumentValues", stated.get("VALUES", {})),
             modules=tuple(modules),
         )
         for agent in agents
     ]
+
+
+def _several(values: object) -> tuple[object, ...]:
+    """Return the values of a sequence, or of a strategy."""
+    if isinstance(values, st.SearchStrategy):
+        return tuple(draw_pool(values, 0))
+    return tuple(values) if isinstance(values, Iterable) else ()
 
 
 def _values(stated: Mapping[str, object], kind: type[Agent]) -> Iterator[Agent]:

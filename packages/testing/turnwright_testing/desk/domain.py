@@ -14,9 +14,6 @@ from random import Random
 from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Final
 
-from hypothesis import HealthCheck, Phase, Verbosity, given, settings
-from hypothesis import seed as seeded
-from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.tools import Tool
@@ -30,12 +27,9 @@ from turnwright_testing.json_values import (
 )
 
 from .desk import Desk
+from .pool import draw_pool
 from .world import rows_of
 
-#: The values that are drawn of each strategy.
-_POOL: Final = 60
-#: Strategies of users may be slow, and refuse much: a pool is drawn once.
-_SLOW: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 #: The most values that are taken of a container, and how deep containers are searched.
 _MOST: Final = 50
 _DEEPEST: Final = 3
@@ -53,27 +47,6 @@ _KINDS: Final[Mapping[str, type | UnionType]] = {
     "array": list,
     "object": dict,
 }
-
-
-def draw_pool(strategy: st.SearchStrategy[object], seed: int, most: int = _POOL) -> list[object]:
-    """Draw values of a strategy, as the seed has them; fewer where it has no more."""
-    values: list[object] = []
-
-    @seeded(seed)
-    @settings(
-        max_examples=most,
-        database=None,
-        deadline=None,
-        phases=(Phase.generate,),
-        suppress_health_check=_SLOW,
-        verbosity=Verbosity.quiet,
-    )
-    @given(strategy)
-    def collect(value: object) -> None:
-        values.append(value)
-
-    collect()
-    return values
 
 
 class Domain:

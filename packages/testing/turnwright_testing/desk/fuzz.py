@@ -26,7 +26,7 @@ Progress = Callable[[int, bool], None]
 #: The seeds of examples are below this number.
 _SEEDS: Final = 1 << 32
 #: How often a fault that real time decides about must come again.
-_CONFIRMED: Final = 2
+_CONFIRMED: Final = 3
 
 
 class CaseFailedError(AssertionError):
