@@ -5,6 +5,7 @@ the slow ones. A test is slow if
 
 - it takes more than a second on an idle machine, or
 - it needs a browser, Temporal, a model server or npm, or stops or kills a PostgreSQL server, or
+- it is about the command at a terminal, beside other processes, or under signals, or
 - it is a campaign, a sweep or a walk, or it reads or runs the documentation.
 
 Whole folders and modules are in `SLOW`; in any other module the test itself has `@pytest.mark.slow`.
@@ -32,9 +33,30 @@ SLOW: Final = frozenset(
     TESTS / path
     for path in (
         "docs",
+        "engine/cli/test_abort.py",
+        "engine/cli/test_answer.py",
+        "engine/cli/test_answers.py",
+        "engine/cli/test_bad_endpoints.py",
+        "engine/cli/test_chat.py",
+        "engine/cli/test_chat_code.py",
+        "engine/cli/test_demo.py",
+        "engine/cli/test_following.py",
         "engine/cli/test_log_format.py",
         "engine/cli/test_mcp.py",
+        "engine/cli/test_models.py",
+        "engine/cli/test_progress.py",
+        "engine/cli/test_prompts.py",
+        "engine/cli/test_python_agents.py",
+        "engine/cli/test_rooms.py",
+        "engine/cli/test_runtimes.py",
+        "engine/cli/test_screen.py",
+        "engine/cli/test_steer.py",
+        "engine/cli/test_sub_agents.py",
         "engine/cli/test_telemetry.py",
+        "engine/cli/test_terminal.py",
+        "engine/cli/test_terminate.py",
+        "engine/cli/test_upkeep.py",
+        "engine/cli/test_worker.py",
         "engine/cli/test_worker_temporal.py",
         "engine/journal/test_damaged.py",
         "engine/model/local",
@@ -48,6 +70,7 @@ SLOW: Final = frozenset(
         "faults",
         "guards/test_pydantic_ai.py",
         "inspector/browser",
+        "inspector/cli/test_serve.py",
         "inspector/pages/test_live.py",
         "inspector/test_forged.py",
         "inspector/test_secrets.py",
@@ -56,13 +79,14 @@ SLOW: Final = frozenset(
         "testing/cli/test_fuzz.py",
         "testing/test_conformance_pages.py",
         "testing/test_fuzzing_pages.py",
+        "testing/test_model_suite.py",
     )
 )
 NOT_SLOW: Final = "not slow"
 
 # Hypothesis takes the time of a busy machine for a slow strategy.
 BUSY = [HealthCheck.too_slow]
-settings.register_profile("dev", max_examples=10, deadline=None, suppress_health_check=BUSY)
+settings.register_profile("dev", max_examples=5, deadline=None, suppress_health_check=BUSY)
 # Half of Hypothesis's default, since it draws others in each run; `deep` has many more.
 settings.register_profile(
     "all", max_examples=50, deadline=None, derandomize=bool(os.environ.get("CI")), suppress_health_check=BUSY

@@ -167,6 +167,7 @@ def test_target_installs_the_imports_of_the_program(name: str, program: str) -> 
         assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_pytest_program_imports_modules_beside_the_tests() -> None:
     """`pytest` does not add the current folder to the path, as `python -m pytest` does."""
     pytest_program = Path(sys.executable).with_name("pytest")

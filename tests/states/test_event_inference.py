@@ -115,6 +115,7 @@ def test_sole_input_of_calls_and_replies_is_inferred_without_checks(
             assert only == next(infer_inputs(journal, at, fold(journal[:at])))
 
 
+@pytest.mark.slow
 @given(ANY)
 def test_sole_input_of_a_group_equals_the_first_checked_inference(setting: Setting) -> None:
     """Built without checks, it has the same fields, and no other input is possible."""

@@ -401,6 +401,7 @@ def test_walk_agrees_with_the_walk_without_reductions(fields: dict[str, object])
     assert reduced_walk.configurations < whole.configurations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("response", ["stop", "ask"])
 def test_walk_covers_stalls_as_doom_loops(response: str) -> None:
     fields = OFF | {"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop", "max_retries": 0, "max_pauses": 1}

@@ -306,6 +306,7 @@ def replace_tools(agent: Agent, *names: str) -> Agent:
     return agent.model_copy(update={"tools": names})
 
 
+@pytest.mark.slow
 def test_real_tools_run_and_errors_become_results() -> None:
     notes: list[str] = []
 

@@ -63,6 +63,7 @@ def test_call_without_a_result_may_have_taken_effect_or_not() -> None:
     assert linearize(Register(), [op("a", "write 1", 7), op("b", "read", 5, 6, 1)]).stuck
 
 
+@pytest.mark.slow
 def test_many_calls_at_once_are_searched_with_a_cache() -> None:
     """Sixteen concurrent writes have 16! orders; the cache looks at no more sets of calls than there are."""
     writes = [op(f"c{n}", f"write {n % 2}", 0, 100, 0) for n in range(16)]

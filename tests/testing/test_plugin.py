@@ -123,6 +123,7 @@ def test_counts_of_workers_are_added_up(pytester: pytest.Pytester) -> None:
     assert _counts(pytester.path / "rows.json") == {11: 4, 16: 4}
 
 
+@pytest.mark.slow
 def test_dead_worker_is_reported(pytester: pytest.Pytester) -> None:
     """Else its rows would look as if nobody had taken them."""
     pytester.makepyfile("import os\n\ndef test_dies():\n    os._exit(1)\n")

@@ -212,6 +212,7 @@ REPLIES: dict[str, Callable[[ModelResponse], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("misdeed", REPLIES)
 def test_disobedient_replies_show_every_misbehavior(disobedient: list[ModelResponse], misdeed: str) -> None:
     assert any(REPLIES[misdeed](reply) for reply in disobedient)
@@ -245,6 +246,7 @@ SCRIPTS: dict[str, Callable[[tuple[Line, ...]], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("habit", SCRIPTS)
 def test_scripts_show_every_habit(sampled_scripts: list[tuple[Line, ...]], habit: str) -> None:
     assert any(SCRIPTS[habit](script) for script in sampled_scripts)

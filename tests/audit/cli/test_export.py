@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 from tests.audit.trajectories.reading import calls, read, without_events
 
 from turnwright_audit.trajectories.atif import Trajectory
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint
 
 
+@pytest.mark.slow
 def test_exported_turn_equals_the_run_read_from_the_store(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("here.txt", "first line")
     endpoint.calls(("read_file", {"path": "here.txt"})).says("One line.")

@@ -278,6 +278,7 @@ def test_invalid_value_of_a_field_is_refused(name: str, value: object, says: str
 # The command.
 
 
+@pytest.mark.slow
 def test_command_prints_a_path_or_a_line_on_stderr(cli: "Cli") -> None:
     found_path, wrong, alone, both_options, cut = cli.each(
         ["verify", "--bound", "0", "--can-reach", "deadline", "--with", "seconds=9", "--json", "--processes", "1"],
@@ -328,6 +329,7 @@ def test_proof_for_all_limits_names_both_solvers(cli: "Cli") -> None:
     assert "21 checks: 21 hold" in done.out
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep shows when the walks have begun")
 def test_ctrl_c_ends_all_processes(cli: "Cli") -> None:
     """A terminal sends it to each of them; none shows a traceback, and nothing is said of the walk."""

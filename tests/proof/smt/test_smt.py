@@ -79,6 +79,7 @@ def test_shipped_chart_is_proven_by_both_solvers() -> None:
         assert check.detail.endswith("; both agree")
 
 
+@pytest.mark.slow
 def test_parts_are_proven_quickly() -> None:
     for check in each_smt_check(only=("start", "way-on", "loops", "claims")):
         assert check.verdict is Verdict.HOLDS, check

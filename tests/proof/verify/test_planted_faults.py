@@ -640,7 +640,10 @@ def test_every_path_claim_has_a_violating_fault() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    {fault.case: None for fault in FAULTS.values() if fault.case is not STRICT},
+    [
+        pytest.param(case, marks=pytest.mark.slow if (case.limits.steps or 0) > 2 else ())
+        for case in {fault.case: None for fault in FAULTS.values() if fault.case is not STRICT}
+    ],
     ids=lambda case: ",".join(map(str, case.changed.items())),
 )
 def test_walk_without_the_fault_passes(case: Case) -> None:

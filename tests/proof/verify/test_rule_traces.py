@@ -157,6 +157,7 @@ def test_random_turn_and_definitions_of_rules_agree(number: int, kind: str) -> N
         assert not fault, [*trace(journal)]
 
 
+@pytest.mark.slow
 def test_walk_with_rules_conforms_to_the_moves() -> None:
     """Each input of a turn with rules does what the moves of the proof say."""
     for case in [case for case in grid(1) if case.rules and case.synthesis]:

@@ -272,6 +272,7 @@ def test_odd_values_in_shuffled_events_raise_only_model_errors(
     assert run(small, *cut(data, cuts)) == run(small, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_field_of_every_provider_may_hold_a_value_of_another_type(name: str) -> None:
     original = chunks_of(STREAMS[name][0])
