@@ -69,6 +69,9 @@ from .schema import SCHEMA
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
 
+#: An item counts once, and a report of progress replaces the one before.
+_POST: Final = "INSERT OR IGNORE INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)"
+_REPORT: Final = _POST.replace("IGNORE", "REPLACE")
 #: The number of turns from which group commit is faster, as measured.
 _CROWDS: Final[dict[Durability, int]] = {"full": 2, "normal": 4}
 
@@ -305,12 +308,9 @@ class SqliteStore(SqliteSummaries, SqliteAnnotations, SqliteOutbox):
             self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             blocking = conflicting_items(self._waiting(turn_id), items)
             if not blocking:
-                self._db.executemany(
-                    "INSERT INTO inbox (turn_id, id, kind, payload, at) VALUES (?, ?, ?, ?, ?)"
-                    " ON CONFLICT (turn_id, id) DO UPDATE SET payload = excluded.payload, at = excluded.at"
-                    " WHERE kind = 'progress'",
-                    [(turn_id, item.id, item.kind, item.payload, now) for item in items],
-                )
+                for item in items:
+                    statement = _REPORT if item.kind is InboxKind.PROGRESS else _POST
+                    self._db.execute(statement, (turn_id, item.id, item.kind, item.payload, now))
         return blocking
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
