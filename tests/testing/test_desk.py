@@ -423,6 +423,14 @@ DESK = Agent(name="Hotel", tools=("book",))
 '''
 
 
+def test_visits_together_share_a_process_that_lives() -> None:
+    """The first visit would die alone; both end."""
+    call = asks_for(("book", {"room": "red"}))
+    visits = (Visit(replies=(call,), dies_at=1), Visit(replies=(call,), session="second", together=True))
+    assert_case(make_desk(book), visits)
+    assert BOOKINGS == ["red", "red"]
+
+
 def test_module_states_the_desk(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(DESK_FILE)
     desk = load_desk(f"{tmp_path}/desk.py:DESK")

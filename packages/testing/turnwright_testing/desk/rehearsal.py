@@ -170,13 +170,14 @@ class Rehearsal:
                 for places in _together(self._guest.visits):
                     async with anyio.create_task_group() as visits:
                         for place in places:
-                            visits.start_soon(self._visit, place)
+                            visits.start_soon(self._visit, place, len(places) == 1)
             group.cancel_scope.cancel()
 
-    async def _visit(self, place: int) -> None:
+    async def _visit(self, place: int, is_alone: bool) -> None:
         visit, turn = self._guest.visits[place], f"visit-{place + 1}"
         model = _RehearsedModel(partial(self._reply, place, turn))
-        store = _DyingStore(self._disk, visit.dies_at)
+        # Visits that begin together are of one process, and their journal is open in it.
+        store = _DyingStore(self._disk, visit.dies_at if is_alone else None)
         engine = self._engine(model, store)
         self._expect(turn, engine)
         begin = partial(

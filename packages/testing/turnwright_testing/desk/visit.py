@@ -26,7 +26,9 @@ class Visit:
     answers: tuple[Mapping[str, Answer], ...] = ()
     """The answers of people, a mapping for each pause. Afterwards each interrupt gets its first decision."""
     dies_at: int | None = None
-    """The process dies before the result of this call is recorded, counted from 1, and another one resumes the turn."""
+    """The process dies before the result of this call is recorded, counted from 1, and another one resumes the turn.
+
+    Visits that begin together do not die."""
     endless: bool = False
     """Whether the last reply is repeated for ever."""
     together: bool = False
