@@ -58,6 +58,10 @@ def serve(
             "--runs", metavar="PATH", help="Serve recorded runs of any agent, or exported turns; may be repeated."
         ),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="NAMES", help="Serve protocols too: responses,ui. Needs --drive."),
+    ] = None,
     flags: DriverFlags,
     config: ConfigOption = None,
     as_json: JsonLinesOption = False,
@@ -72,11 +76,17 @@ def serve(
 
     With the variables TURNWRIGHT_LINKS (an address) and TURNWRIGHT_LINK_KEYS it serves links and callbacks too.
 
+    With --http, programs run turns of its agents with the OpenAI SDK (/v1) or the AI SDK (/api/chat). They send the
+    token as `Authorization: Bearer TOKEN`.
+
     With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """
     flag = first_given(flags)
     if flag is not None and not drive:
         raise ConfigError(f"{flag}: needs --drive: give --drive, or start a worker instead")
+    if http is not None and not drive:
+        raise ConfigError("--http: needs --drive, because its turns run in this process")
+    doors = [] if http is None else [name.strip() for name in http.split(",")]
     place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
     if runs:
         if drive or store_flag(store):
@@ -96,7 +106,9 @@ def serve(
         agents = startable_agents(flags.agents, config_with_flags)
     from .serving import serve_pages  # noqa: PLC0415 (slow to load)
 
-    serve_pages(opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents)
+    serve_pages(
+        opening, place, store=without_password(store), drives=drive, as_json=as_json, agents=agents, doors=doors
+    )
 
 
 def _serve_runs(paths: Sequence[Path], place: ServerOptions, *, as_json: bool) -> None:

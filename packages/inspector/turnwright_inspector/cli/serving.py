@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import typer
 import uvicorn
+from starlette.types import ASGIApp
 
 from turnwright._base.background_task import background_task
 from turnwright.agent import Agent
 from turnwright.cli import codes, process
+from turnwright.cli.packages import import_part
 from turnwright.cli.process import json_line
 from turnwright.cli.signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from turnwright.engine import Engine
@@ -43,12 +45,14 @@ def serve_pages(
     task: ServedTask | None = None,
     agents: Sequence[Agent] = (),
     runs: "RunLibrary | None" = None,
+    doors: Sequence[str] = (),
 ) -> None:
     """Serve the inspector of the engine that `opening` opens, until Ctrl-C or SIGTERM. A second signal leaves at once.
 
     The first line on standard output is the address, or with `as_json` an object with it. `store` is printed unchanged,
     and `words` describe what is served. `task` runs at the same time. A page starts turns of `agents`. `runs` have
-    pages too, and exported turns among them are put into the store.
+    pages too, and exported turns among them are put into the store. `doors` are protocols that are served beside the
+    pages, to programs with the token.
 
     Raises `ConfigError` if the server cannot listen, and the errors of the engine and the task.
     """
@@ -68,7 +72,8 @@ def serve_pages(
             if runs is not None:
                 await runs.take_turns(engine.store)
                 runs.start()
-            app = inspector_app(engine, access=access, store=store, drives=drives, agents=agents, runs=runs)
+            pages = inspector_app(engine, access=access, store=store, drives=drives, agents=agents, runs=runs)
+            app: ASGIApp = _with_doors(pages, engine, agents, access, doors) if doors else pages
             with place.listen() as listening:
                 first_page = place.address(listening.getsockname()[1])
                 server = _Server(
@@ -93,7 +98,7 @@ def serve_pages(
                         background_task(task or _no_task, engine),
                     ):
                         # The token is not printed for a server that others reach, because logs may keep the line.
-                        announce(app.entry(first_page) if place.is_loopback else f"{first_page}/")
+                        announce(pages.entry(first_page) if place.is_loopback else f"{first_page}/")
                         await server.serve([listening])
         if as_json:
             out.write(json_line({"type": "stopped"}))
@@ -103,6 +108,15 @@ def serve_pages(
     except QuitError as quit_error:
         process.say_last(str(quit_error))
         raise typer.Exit(quit_error.code) from None
+
+
+def _with_doors(
+    pages: ASGIApp, engine: Engine, agents: Sequence[Agent], access: Token, doors: Sequence[str]
+) -> ASGIApp:
+    protocols = import_part("turnwright_protocols.http_doors", "--http")
+    gate = protocols.token_gate(access.token)
+    app: ASGIApp = protocols.BesidePages(protocols.door_routes(engine, agents, gate, doors), pages)
+    return app
 
 
 class _Server(uvicorn.Server):

@@ -1,0 +1,59 @@
+"""Several HTTP doors of one server, behind one gate."""
+
+import hmac
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.requests import Request
+from starlette.routing import Match, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.errors import ConfigError
+
+from .http import Bounds, Gate
+
+#: The names of the doors, as a command takes them.
+DOORS: Final = ("responses", "ui")
+
+
+def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]) -> list[Route]:
+    """Return the routes of the named doors. Raises `ConfigError` for another name."""
+    routes: list[Route] = []
+    for door in doors:
+        if door == "responses":
+            from .responses import responses_routes  # noqa: PLC0415 (only the doors that are served)
+
+            routes += responses_routes(engine, agents, gate)
+        elif door == "ui":
+            from .ui import ui_routes  # noqa: PLC0415 (as above)
+
+            routes += ui_routes(engine, agents, gate)
+        else:
+            raise ConfigError(f"there is no door {door!r}: use {', '.join(DOORS)}, with commas between them")
+    return routes
+
+
+def token_gate(token: str, bounds: Bounds | None = None) -> Gate:
+    """Return a gate for programs that send the token: `Authorization: Bearer TOKEN`."""
+
+    def authorize(request: Request, _session: str) -> bool:
+        scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and hmac.compare_digest(sent_token.strip().encode(), token.encode())
+
+    return Gate(authorize, bounds or Bounds())
+
+
+class BesidePages:
+    """An application that serves doors, and hands every other request to another application."""
+
+    def __init__(self, routes: Sequence[Route], pages: ASGIApp) -> None:
+        self._routes = routes
+        self._doors = Router(routes)
+        self._pages = pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request."""
+        is_door = scope["type"] == "http" and any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
+        await (self._doors if is_door else self._pages)(scope, receive, send)

@@ -1,0 +1,68 @@
+"""Several doors of one server: one gate, beside the pages of the inspector."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from starlette.responses import PlainTextResponse
+from tests.protocols.asgi import Client
+from tests.protocols.subject import AGENT, make_engine
+
+from turnwright.errors import ConfigError
+from turnwright_protocols.http import Bounds
+from turnwright_protocols.http_doors import BesidePages, door_routes, token_gate
+
+pytestmark = pytest.mark.anyio
+
+TOKEN = "a token of sixteen characters"  # noqa: S105 (of this test)
+HELLO = {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "hello"}]}]}
+
+
+async def test_doors_share_a_token_and_leave_other_paths_to_the_pages() -> None:
+    async with make_engine() as engine:
+        routes = door_routes(engine, [AGENT], token_gate(TOKEN), ["responses", "ui"])
+        app = BesidePages(routes, PlainTextResponse("page"))
+        program, stranger = (
+            Client(app, {"authorization": f"Bearer {TOKEN}"}),
+            Client(app, {"authorization": "Bearer x"}),
+        )
+        assert (await stranger.send("GET", "/turns")).text == "page"
+        for path, body in (("/v1/responses", {"model": "subject", "input": "hello"}), ("/api/chat", HELLO)):
+            assert (await stranger.send("POST", path, body)).status == 403
+            assert "You said: hello" in (await program.send("POST", path, body)).text.replace('"}', "")
+        assert (await Client(app).send("GET", "/v1/models")).status == 403
+        assert (await program.send("GET", "/v1/models")).json()["data"][0]["id"] == "subject"
+
+
+async def test_doors_share_the_bounds() -> None:
+    async with make_engine() as engine:
+        routes = door_routes(engine, [AGENT], token_gate(TOKEN, Bounds(requests=0)), ["responses", "ui"])
+        program = Client(BesidePages(routes, PlainTextResponse("page")), {"authorization": f"Bearer {TOKEN}"})
+        assert (await program.send("POST", "/api/chat", HELLO)).status == 503
+        assert (await program.send("GET", "/v1/models")).status == 503
+
+
+async def test_unknown_door_is_refused() -> None:
+    async with make_engine() as engine:
+        with pytest.raises(ConfigError, match="no door 'a2a': use responses, ui"):
+            door_routes(engine, [AGENT], token_gate(TOKEN), ["a2a"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--http", "ui"], "--http: needs --drive"),
+        (["--drive", "--http", "smtp", "--port", "0", "--model", "openai/gpt-5-mini"], "no door 'smtp'"),
+    ],
+)
+def test_command_refuses_other_doors(tmp_path: Path, options: list[str], words: str) -> None:
+    command = [sys.executable, "-m", "turnwright", "serve", *options]
+    environment = {**os.environ, "OPENAI_API_KEY": "x"}
+    answer = subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=environment
+    )
+    assert answer.returncode == 2
+    assert words in answer.stderr
