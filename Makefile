@@ -18,7 +18,7 @@ PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted seeded scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -168,6 +168,9 @@ validators: $(VENV)/.test ## Check exported trajectories with the validators of 
 
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py
+
+seeded: $(VENV)/.test ## Fuzz 30 agents with a deliberate bug, and their mended twins: docs/seeded-bugs.md (a quarter of an hour)
+	$(BIN)/python .ci/seeded_bugs.py
 
 mutants: $(VENV)/.mutants ## Change the machine one thing at a time, and see that a test notices (half an hour); MODULE= a file of the engine
 	$(BIN)/python .ci/mutants.py $(MODULE)
