@@ -19,8 +19,8 @@ from turnwright_testing.python_source import code
 #: Seconds between two lines about the progress.
 _EVERY: Final = 2.0
 #: The seconds of the rehearsals of all agents, if the user names none, and the examples that are enough then.
-_SECONDS: Final = 30.0
-_ENOUGH: Final = 10
+_SECONDS: Final = 25.0
+_ENOUGH: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
