@@ -31,6 +31,7 @@ from turnwright_protocols.conversations import (
 )
 from turnwright_protocols.endings import explain_end, record_end
 from turnwright_protocols.items import clean
+from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 
 from .prompt import Block, read_prompt
@@ -276,7 +277,7 @@ class AcpAgent:
             for interrupt in pause.interrupts:
                 if asks_permission(interrupt):
                     answers[interrupt.id] = await ask_permission(client, session_id, pause.turn, interrupt)
-                elif self._has_forms:
+                elif self._has_forms and interrupt.kind is InterruptKind.QUESTION:
                     answers[interrupt.id] = await ask_form(client, session_id, pause.turn, interrupt)
                 else:
                     unasked.append(interrupt)
