@@ -235,7 +235,8 @@ class Rehearsal:
         self._check(turn, requests=requests)
         self._look_for_dropped_results(turn, requests[-1])
         visit = self.visits[place]
-        if visit.endless and len(requests) > _MOST_STEPS:
+        is_bounded = self._agent.limits_for().call_limit is not None  # by its budget, whatever the results are
+        if visit.endless and not is_bounded and len(requests) > _MOST_STEPS:
             detail = f"the same calls are repeated in {_MOST_STEPS} steps, and nothing notices the loop"
             self._note(self._subject(self._acts.get(turn, {})), "the turn loops", detail)
             return "Done."
