@@ -18,7 +18,7 @@ from turnwright_protocols.http import (
     Endpoint,
     EventStream,
     Gate,
-    Refusal,
+    RefusedRequestError,
     agents_by_name,
     owned_session,
     parse_object,
@@ -33,7 +33,7 @@ def allow(_request: Request, _session: str) -> bool:
     return True
 
 
-def refuse(refusal: Refusal) -> Response:
+def refuse(refusal: RefusedRequestError) -> Response:
     return PlainTextResponse(refusal.why, refusal.status)
 
 
@@ -159,7 +159,7 @@ async def test_access_is_a_truth_or_a_name(access: Access, user: str | None) -> 
     for gate in (Gate(authorize), Gate(lambda _request, _session: access)):
         request = Request({"type": "http", "headers": []})
         if user is None:
-            with pytest.raises(Refusal, match="not yours"):
+            with pytest.raises(RefusedRequestError, match="not yours"):
                 await gate.identify(request, "s1")
         else:
             assert await gate.identify(request, "s1") == user
@@ -167,7 +167,7 @@ async def test_access_is_a_truth_or_a_name(access: Access, user: str | None) -> 
 
 @pytest.mark.parametrize("session", ["", "x" * 129, "a\nb", "a\u202eb", "\x00"])
 async def test_session_without_a_plain_name_is_refused(session: str) -> None:
-    with pytest.raises(Refusal, match="visible characters"):
+    with pytest.raises(RefusedRequestError, match="visible characters"):
         await Gate(allow).identify(Request({"type": "http", "headers": []}), session)
 
 
@@ -177,14 +177,14 @@ def test_sessions_of_users_differ() -> None:
 
 
 async def test_session_of_a_named_user_is_out_of_reach_without_the_name() -> None:
-    with pytest.raises(Refusal, match="not yours"):
+    with pytest.raises(RefusedRequestError, match="not yours"):
         await Gate(allow).identify(Request({"type": "http", "headers": []}), owned_session("ann", "c"))
 
 
 @pytest.mark.parametrize(
     ("error", "status"),
     [
-        (Refusal(418, "tea"), 418),
+        (RefusedRequestError(418, "tea"), 418),
         (HTTPException(401, "who are you"), 401),
         (TurnNotFoundError("t"), 404),
         (StoreError("postgres at secret-host.internal"), 500),

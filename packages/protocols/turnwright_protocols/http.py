@@ -56,7 +56,7 @@ _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
 }
 
 
-class Refusal(Exception):  # noqa: N818 (a response, in the protocol's own form)
+class RefusedRequestError(Exception):
     """A request that is refused with an HTTP `status`. `why` is for the client, without names of hosts or files."""
 
     def __init__(self, status: int, why: str, *, field: str = "", code: str = "") -> None:
@@ -100,9 +100,9 @@ class Gate:
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
-        """Count a request while it is served. Raises `Refusal` if there are too many."""
+        """Count a request while it is served. Raises `RefusedRequestError` if there are too many."""
         if self._open >= self.bounds.requests:
-            raise Refusal(503, "the server has too many open requests: try again later")
+            raise RefusedRequestError(503, "the server has too many open requests: try again later")
         self._open += 1
         try:
             yield
@@ -110,21 +110,24 @@ class Gate:
             self._open -= 1
 
     async def identify(self, request: Request, session: str) -> str:
-        """Return the name of the user who may use the session; empty if the app names none. Raises `Refusal`."""
+        """Return the name of the user who may use the session; empty if the app names none.
+
+        Raises `RefusedRequestError`.
+        """
         if not 0 < len(session) <= LONGEST_SESSION or not session.isprintable():
-            raise Refusal(400, f"the conversation's id must have 1 to {LONGEST_SESSION} visible characters")
+            raise RefusedRequestError(400, f"the conversation's id must have 1 to {LONGEST_SESSION} visible characters")
         answer = self.authorize(request, session)
         access = await answer if inspect.isawaitable(answer) else answer
         if access is True and not session.startswith(_OWNED):
             return ""
         if not isinstance(access, str) or not access:
-            raise Refusal(403, "this conversation is not yours")
+            raise RefusedRequestError(403, "this conversation is not yours")
         return access
 
     async def read_json(self, request: Request) -> JsonObject:
-        """Return the body of a request. Raises `Refusal` unless it is one JSON object within the bounds."""
+        """Return the body of a request. Raises `RefusedRequestError` unless it is one JSON object within the bounds."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise Refusal(415, "the body must be application/json")
+            raise RefusedRequestError(415, "the body must be application/json")
         if _length(request) > self.bounds.body_bytes:
             raise self._too_large
         content = bytearray()
@@ -135,25 +138,25 @@ class Gate:
                     if len(content) > self.bounds.body_bytes:
                         raise self._too_large
             except ClientDisconnect:
-                raise Refusal(400, "the body did not arrive whole") from None
+                raise RefusedRequestError(400, "the body did not arrive whole") from None
         if scope.cancelled_caught:
-            raise Refusal(408, f"the body did not arrive within {self.bounds.body_seconds:g} s")
+            raise RefusedRequestError(408, f"the body did not arrive within {self.bounds.body_seconds:g} s")
         return parse_object(bytes(content))
 
     @property
-    def _too_large(self) -> Refusal:
-        return Refusal(413, f"the body has more than {self.bounds.body_bytes:,} bytes")
+    def _too_large(self) -> RefusedRequestError:
+        return RefusedRequestError(413, f"the body has more than {self.bounds.body_bytes:,} bytes")
 
 
 def parse_object(content: bytes) -> JsonObject:
-    """Return a JSON object. Raises `Refusal`, also for text that is not valid Unicode."""
+    """Return a JSON object. Raises `RefusedRequestError`, also for text that is not valid Unicode."""
     try:
         value = json.loads(content, parse_constant=_refuse_constant)
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        raise Refusal(400, "the body is not valid JSON") from None
+        raise RefusedRequestError(400, "the body is not valid JSON") from None
     if not isinstance(value, dict):
-        raise Refusal(400, "the body must be a JSON object")
+        raise RefusedRequestError(400, "the body must be a JSON object")
     return value
 
 
@@ -170,25 +173,25 @@ def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
 
 
 def choose_agent(agents: Mapping[str, Agent], name: JsonValue) -> Agent:
-    """Return the agent of that name, in whatever case; without a name the first one. Raises `Refusal`."""
+    """Return the agent of that name, in whatever case; without a name the first one. Raises `RefusedRequestError`."""
     if name is None:
         return next(iter(agents.values()))
     agent = agents.get(name.lower()) if isinstance(name, str) else None
     if agent is None:
-        raise Refusal(404, f"there is no such agent: use one of {', '.join(agents)}", field="model")
+        raise RefusedRequestError(404, f"there is no such agent: use one of {', '.join(agents)}", field="model")
     return agent
 
 
-def refusal_of(error: Exception) -> Refusal:
+def refusal_of(error: Exception) -> RefusedRequestError:
     """Return the refusal of a request that ended in an error. Words of unknown errors go to the log alone."""
-    if isinstance(error, Refusal):
+    if isinstance(error, RefusedRequestError):
         return error
     if isinstance(error, HTTPException):
-        return Refusal(error.status_code, error.detail)
+        return RefusedRequestError(error.status_code, error.detail)
     status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
     if status == _SERVER_FAULT:
         _LOG.error("a request failed", exc_info=error)
-    return Refusal(status, why)
+    return RefusedRequestError(status, why)
 
 
 class EventStream(Response):
@@ -248,7 +251,10 @@ class Endpoint:
     """
 
     def __init__(
-        self, gate: Gate, handle: Callable[[Request], Awaitable[Response]], refuse: Callable[[Refusal], Response]
+        self,
+        gate: Gate,
+        handle: Callable[[Request], Awaitable[Response]],
+        refuse: Callable[[RefusedRequestError], Response],
     ) -> None:
         self._gate = gate
         self._handle = handle
@@ -263,7 +269,7 @@ class Endpoint:
                 except Exception as error:  # noqa: BLE001 (a door has other clients too)
                     response = self._refuse(refusal_of(error))
                 await response(scope, receive, send)
-        except Refusal as refusal:
+        except RefusedRequestError as refusal:
             await self._refuse(refusal)(scope, receive, send)
 
 
@@ -271,7 +277,7 @@ def _length(request: Request) -> int:
     try:
         return int(request.headers.get("content-length", "0"))
     except ValueError:
-        raise Refusal(400, "the content length is not a number") from None
+        raise RefusedRequestError(400, "the content length is not a number") from None
 
 
 def _refuse_constant(constant: str) -> None:

@@ -253,8 +253,8 @@ async def test_client_that_left_retrieves_the_whole_response(engine: Engine) -> 
     cut = await Client(app).send("POST", "/v1/responses", body, leaves=lambda text: "response.created" in text)
     identifier = cut.data()[0]["response"]["id"]
     assert (await sdk(app).responses.retrieve(identifier)).status == "in_progress"
+    events: list[Any] = []
     async with anyio.create_task_group() as group:
-        events: list[Any] = []
 
         async def follow() -> None:
             reply = await Client(app).send("GET", f"/v1/responses/{identifier}?stream=true")

@@ -272,8 +272,8 @@ async def test_client_that_returns_gets_the_whole_message(engine: Engine) -> Non
     async def stop_later() -> None:
         await client.send("DELETE", f"{CHAT}/c1/stream")
 
+    replies = []
     async with anyio.create_task_group() as group:
-        replies = []
 
         async def reconnect() -> None:
             replies.append(await client.send("GET", f"{CHAT}/c1/stream"))

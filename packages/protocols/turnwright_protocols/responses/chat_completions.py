@@ -19,7 +19,7 @@ from turnwright.message import Message
 from turnwright_protocols import items as i
 from turnwright_protocols.conversations import abort_turn
 from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS, explain_end
-from turnwright_protocols.http import EventStream, Gate, JsonObject, Refusal, choose_agent, refusal_of
+from turnwright_protocols.http import EventStream, Gate, JsonObject, RefusedRequestError, choose_agent, refusal_of
 from turnwright_protocols.items import clean
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import EndReason, Outcome
@@ -55,7 +55,7 @@ class ChatCompletions:
             async for _ in events:
                 pass
         if completion.error or not completion.finish:
-            raise Refusal(500, completion.error or _LEFT, code="server_error")
+            raise RefusedRequestError(500, completion.error or _LEFT, code="server_error")
         return JSONResponse(completion.whole())
 
     async def _until_asked(
@@ -173,31 +173,33 @@ def _sse(value: Json) -> str:
 def _flag(body: JsonObject, name: str) -> bool:
     value = body.get(name)
     if not isinstance(value, bool | None):
-        raise Refusal(400, f"{name}: must be true or false", field=name)
+        raise RefusedRequestError(400, f"{name}: must be true or false", field=name)
     return bool(value)
 
 
 def _messages(body: JsonObject) -> list[Message]:
-    """Return the messages of a request, which end with the user's. Raises `Refusal`."""
+    """Return the messages of a request, which end with the user's. Raises `RefusedRequestError`."""
     for name in ("tools", "functions"):
         if body.get(name):
-            raise Refusal(400, f"{name}: tools of the client are not supported: the agent has its own", field=name)
+            raise RefusedRequestError(
+                400, f"{name}: tools of the client are not supported: the agent has its own", field=name
+            )
     if body.get("n") not in (None, 1):
-        raise Refusal(400, "n: must be 1", field="n")
+        raise RefusedRequestError(400, "n: must be 1", field="n")
     if not isinstance(body.get("model"), str):
-        raise Refusal(400, "model: is missing: it is the agent's name", field="model")
+        raise RefusedRequestError(400, "model: is missing: it is the agent's name", field="model")
     values = body.get("messages")
     if not isinstance(values, list) or not 0 < len(values) <= _MOST_MESSAGES:
-        raise Refusal(400, f"messages: must be a list of 1 to {_MOST_MESSAGES} messages", field="messages")
+        raise RefusedRequestError(400, f"messages: must be a list of 1 to {_MOST_MESSAGES} messages", field="messages")
     messages: list[Message] = []
     for number, value in enumerate(values):
         if not isinstance(value, dict):
-            raise Refusal(400, f"messages: message {number} is not an object", field="messages")
+            raise RefusedRequestError(400, f"messages: message {number} is not an object", field="messages")
         role = "system" if value.get("role") == "developer" else value.get("role")
         try:
             messages.append(Message.from_chat({**value, "role": role}))
         except ValueError as error:
-            raise Refusal(400, f"messages: message {number}: {error}", field="messages") from None
+            raise RefusedRequestError(400, f"messages: message {number}: {error}", field="messages") from None
     if messages[-1].role != "user" or not (messages[-1].text.strip() or messages[-1].files):
-        raise Refusal(400, "messages: must end with a message of the user", field="messages")
+        raise RefusedRequestError(400, "messages: must end with a message of the user", field="messages")
     return messages

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from turnwright.journal.answers import Answer, reject
 from turnwright.message import FilePart, Message
 from turnwright_protocols.conversations import AnswerValue
-from turnwright_protocols.http import JsonObject, Refusal
+from turnwright_protocols.http import JsonObject, RefusedRequestError
 from turnwright_states import Decision
 
 _ID: Final = re.compile(r"resp_([A-Za-z0-9._-]{1,128})_([0-9]{1,9})")
@@ -42,15 +42,15 @@ class ResponseRequest:
 
 
 def parse_id(identifier: str) -> tuple[str, int]:
-    """Return the turn and the seq of a response's id. Raises `Refusal`."""
+    """Return the turn and the seq of a response's id. Raises `RefusedRequestError`."""
     match = _ID.fullmatch(identifier)
     if match is None:
-        raise Refusal(404, "there is no such response", field="response_id")
+        raise RefusedRequestError(404, "there is no such response", field="response_id")
     return match[1], int(match[2])
 
 
 def read_request(body: JsonObject) -> ResponseRequest:
-    """Read the body of `POST /responses`. Raises `Refusal`, which names the field."""
+    """Read the body of `POST /responses`. Raises `RefusedRequestError`, which names the field."""
     if not isinstance(body.get("model"), str):
         raise _wrong("model", "is missing: it is the agent's name")
     if body.get("tools"):
@@ -89,8 +89,8 @@ def read_request(body: JsonObject) -> ResponseRequest:
     )
 
 
-def _wrong(name: str, why: str) -> Refusal:
-    return Refusal(400, f"{name}: {why}", field=name)
+def _wrong(name: str, why: str) -> RefusedRequestError:
+    return RefusedRequestError(400, f"{name}: {why}", field=name)
 
 
 def _flag(body: JsonObject, name: str) -> bool:

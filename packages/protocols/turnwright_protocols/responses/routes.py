@@ -24,7 +24,7 @@ from turnwright_protocols.http import (
     Endpoint,
     EventStream,
     Gate,
-    Refusal,
+    RefusedRequestError,
     agents_by_name,
     choose_agent,
     refusal_of,
@@ -74,7 +74,7 @@ def responses_routes(
     ]
 
 
-def refuse(refusal: Refusal) -> Response:
+def refuse(refusal: RefusedRequestError) -> Response:
     """Return a refusal in the form of the API's errors."""
     kind = "server_error" if refusal.status >= _CLIENT_FAULT else "invalid_request_error"
     error = {"message": refusal.why, "type": kind, "param": refusal.field or None, "code": refusal.code or None}
@@ -128,7 +128,9 @@ class _Responses:
             if answers:
                 return await self._answer(earlier, body, agent, answers)
             if not earlier.is_last:
-                raise Refusal(409, "the previous response was answered already", field="previous_response_id")
+                raise RefusedRequestError(
+                    409, "the previous response was answered already", field="previous_response_id"
+                )
             await abort_turn(self._engine, earlier.segment.turn)  # another message replaces the paused turn
         return await self._start(request, body, agent, earlier)
 
@@ -137,7 +139,7 @@ class _Responses:
         stored = await self._open(request, str(request.path_params["response"]))
         if request.query_params.get("stream") == "true":
             if request.query_params.get("starting_after"):
-                raise Refusal(
+                raise RefusedRequestError(
                     400, "a stream begins with the response: leave starting_after out", field="starting_after"
                 )
             handle = self._engine.attach(stored.segment.turn, choose_agent(self._agents, stored.agent))
@@ -149,7 +151,7 @@ class _Responses:
         identifier = str(request.path_params["response"])
         stored = await self._open(request, identifier)
         if not stored.is_last:
-            raise Refusal(409, "the response has ended")
+            raise RefusedRequestError(409, "the response has ended")
         await abort_turn(self._engine, stored.segment.turn)
         return JSONResponse(self._encoder(await self._open(request, identifier)).response)
 
@@ -163,14 +165,14 @@ class _Responses:
     # Reading.
 
     async def _earlier(self, request: Request, body: ResponseRequest) -> _Stored | None:
-        """Return the response that a request continues. Raises `Refusal` for answers to several turns."""
+        """Return the response that a request continues. Raises `RefusedRequestError` for answers to several turns."""
         if body.previous:
             return await self._open(request, body.previous)
         turns = {name.partition("/")[0] for name in body.answers}
         if not turns:
             return None
         if len(turns) > 1:
-            raise Refusal(400, "input: the approvals belong to several turns", field="input")
+            raise RefusedRequestError(400, "input: the approvals belong to several turns", field="input")
         (turn,) = turns
         parse_id(f"resp_{turn}_0")
         first = await self._open(request, f"resp_{turn}_0")
@@ -179,7 +181,7 @@ class _Responses:
         return await self._open(request, f"resp_{turn}_{starts[-1]}")
 
     async def _open(self, request: Request, identifier: str) -> _Stored:
-        """Read a response that this door began. Raises `Refusal` and `TurnNotFoundError`."""
+        """Read a response that this door began. Raises `RefusedRequestError` and `TurnNotFoundError`."""
         turn, seq = parse_id(identifier)
         row = await self._engine.store.get(turn)
         events = await self._engine.snapshot(turn)
@@ -214,14 +216,17 @@ class _Responses:
     # Writing.
 
     def _answers(self, earlier: _Stored, body: ResponseRequest) -> dict[str, AnswerValue]:
-        """Return the answers to the pause of a response, by interrupt. Raises `Refusal` unless all are there."""
+        """Return the answers to the pause of a response, by interrupt.
+
+        Raises `RefusedRequestError` unless all are there.
+        """
         pause = earlier.pause
         if pause is None:
-            raise Refusal(409, "the previous response waits for no answer", field="input")
+            raise RefusedRequestError(409, "the previous response waits for no answer", field="input")
         prefix, answers = f"{earlier.segment.turn}/", dict[str, AnswerValue]()
         for name, answer in body.answers.items():
             if not name.startswith(prefix):
-                raise Refusal(404, "there is no such approval request", field="input")
+                raise RefusedRequestError(404, "there is no such approval request", field="input")
             answers[name.removeprefix(prefix)] = answer
         missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
         if not body.answers or body.prompt:
@@ -231,7 +236,7 @@ class _Responses:
                 interrupt = _approval_by_text(missing[0].id, pause, text)
             return {**answers, interrupt: text} if interrupt else {}
         if missing:
-            raise Refusal(400, "input: all open requests must be answered in one request", field="input")
+            raise RefusedRequestError(400, "input: all open requests must be answered in one request", field="input")
         return answers
 
     async def _answer(
@@ -239,7 +244,7 @@ class _Responses:
     ) -> Response:
         pause, turn = earlier.pause, earlier.segment.turn
         if agent.name != earlier.agent:
-            raise Refusal(400, "model: the paused turn is another agent's", field="model")
+            raise RefusedRequestError(400, "model: the paused turn is another agent's", field="model")
         seq = 0 if pause is None else pause.seq
         later = (event.seq for event in earlier.events if isinstance(event, TurnPausedEvent) and event.seq > seq)
         end = next(later, None)
@@ -273,10 +278,10 @@ class _Responses:
         return await self._respond(handle, ResponseEncoder(segment, self._options), segment, body)
 
     async def _history(self, earlier: _Stored) -> list[Message]:
-        """Return the conversation up to the end of a response's turn. Raises `Refusal` while that runs."""
+        """Return the conversation up to the end of a response's turn. Raises `RefusedRequestError` while that runs."""
         result = await self._engine.get(earlier.segment.turn)
         if result.outcome is None:
-            raise Refusal(409, "the previous response is in progress", field="previous_response_id")
+            raise RefusedRequestError(409, "the previous response is in progress", field="previous_response_id")
         started = earlier.events[0].fact if isinstance(earlier.events[0], FactEvent) else None
         before: list[Message] = []
         if isinstance(started, f.TurnStarted):
@@ -298,9 +303,9 @@ class _Responses:
         response = encoder.response
         error = response["error"]
         if isinstance(error, dict):
-            raise Refusal(500, str(error["message"]), code=str(error["code"]))
+            raise RefusedRequestError(500, str(error["message"]), code=str(error["code"]))
         if not encoder.is_over:
-            raise Refusal(503, _LEFT)
+            raise RefusedRequestError(503, _LEFT)
         return JSONResponse(response)
 
     def _stream(self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment) -> Response:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from turnwright.journal.answers import Answer, reject
 from turnwright.message import FilePart
 from turnwright_protocols.conversations import AnswerValue
-from turnwright_protocols.http import JsonObject, Refusal
+from turnwright_protocols.http import JsonObject, RefusedRequestError
 from turnwright_states import Decision
 
 #: The most answers and files of one request.
@@ -29,14 +29,14 @@ class ChatRequest:
 
 
 def read_request(body: JsonObject) -> ChatRequest:
-    """Read the body of a `POST`. Raises `Refusal`."""
+    """Read the body of a `POST`. Raises `RefusedRequestError`."""
     session, trigger = body.get("id"), body.get("trigger", _SENT)
     if not isinstance(session, str):
-        raise Refusal(400, "id: the chat's id is missing", field="id")
+        raise RefusedRequestError(400, "id: the chat's id is missing", field="id")
     if trigger != _SENT:
-        raise Refusal(409, "a turn cannot be generated again: send a new message", field="trigger")
+        raise RefusedRequestError(409, "a turn cannot be generated again: send a new message", field="trigger")
     if body.get("tools"):
-        raise Refusal(400, "tools: tools of the client are not supported here", field="tools")
+        raise RefusedRequestError(400, "tools: tools of the client are not supported here", field="tools")
     agent = body.get("agent")
     explicit = body.get("answers")
     if explicit is not None:
@@ -45,13 +45,15 @@ def read_request(body: JsonObject) -> ChatRequest:
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or not isinstance(last.get("parts"), list):
-        raise Refusal(400, "messages: there is no message with parts", field="messages")
+        raise RefusedRequestError(400, "messages: there is no message with parts", field="messages")
     parts = [part for part in last["parts"] if isinstance(part, dict)] if isinstance(last["parts"], list) else []
     if last.get("role") == "user":
         prompt, files = _content(parts)
         return ChatRequest(session, prompt, files, agent=agent)
     if last.get("role") != "assistant":
-        raise Refusal(400, "messages: the last message must be the user's, or have answers", field="messages")
+        raise RefusedRequestError(
+            400, "messages: the last message must be the user's, or have answers", field="messages"
+        )
     turn, answers = _one_turn(list(_approvals(parts)))
     return ChatRequest(session, turn=turn, answers=answers, agent=agent)
 
@@ -59,25 +61,25 @@ def read_request(body: JsonObject) -> ChatRequest:
 def _content(parts: list[dict[str, JsonValue]]) -> tuple[str, tuple[FilePart, ...]]:
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts):
-        raise Refusal(400, "messages: a text part has no text", field="messages")
+        raise RefusedRequestError(400, "messages: a text part has no text", field="messages")
     prompt = "\n".join(map(str, texts))
     file_parts = [part for part in parts if part.get("type") == "file"]
     if len(file_parts) > _MOST:
-        raise Refusal(400, f"messages: at most {_MOST} files", field="messages")
+        raise RefusedRequestError(400, f"messages: at most {_MOST} files", field="messages")
     files = tuple(map(_file, file_parts))
     if not prompt.strip() and not files:
-        raise Refusal(400, "messages: the last message is empty", field="messages")
+        raise RefusedRequestError(400, "messages: the last message is empty", field="messages")
     return prompt, files
 
 
 def _file(part: dict[str, JsonValue]) -> FilePart:
     url, media_type, name = part.get("url"), part.get("mediaType"), part.get("filename") or ""
     if not (isinstance(url, str) and isinstance(media_type, str) and isinstance(name, str)):
-        raise Refusal(400, "messages: a file part needs url and mediaType", field="messages")
+        raise RefusedRequestError(400, "messages: a file part needs url and mediaType", field="messages")
     try:
         return FilePart(media_type=media_type, url=url, name=name)
     except ValueError as error:
-        raise Refusal(400, f"messages: a file part: {error}", field="messages") from None
+        raise RefusedRequestError(400, f"messages: a file part: {error}", field="messages") from None
 
 
 def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerValue]]:
@@ -88,17 +90,17 @@ def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerV
             continue
         identifier, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason", "")
         if not isinstance(identifier, str) or not isinstance(approved, bool) or not isinstance(reason, str | None):
-            raise Refusal(400, "messages: an approval needs an id and approved", field="messages")
+            raise RefusedRequestError(400, "messages: an approval needs an id and approved", field="messages")
         yield identifier, Answer(Decision.APPROVE) if approved else reject(reason or "")
 
 
 def _explicit_answers(answers: JsonValue) -> list[tuple[str, AnswerValue]]:
     if not isinstance(answers, dict):
-        raise Refusal(400, "answers: must be an object of ids and answers", field="answers")
+        raise RefusedRequestError(400, "answers: must be an object of ids and answers", field="answers")
     pairs: list[tuple[str, AnswerValue]] = []
     for identifier, answer in answers.items():
         if not isinstance(answer, str | bool):
-            raise Refusal(400, "answers: an answer is a text, true or false", field="answers")
+            raise RefusedRequestError(400, "answers: an answer is a text, true or false", field="answers")
         pairs.append((identifier, answer))
     return pairs
 
@@ -106,8 +108,8 @@ def _explicit_answers(answers: JsonValue) -> list[tuple[str, AnswerValue]]:
 def _one_turn(pairs: list[tuple[str, AnswerValue]]) -> tuple[str, dict[str, AnswerValue]]:
     """Return the turn that all answers belong to, and the answers by the ids of its interrupts."""
     if not pairs:
-        raise Refusal(409, "the request has no answer, and no new message", field="messages")
+        raise RefusedRequestError(409, "the request has no answer, and no new message", field="messages")
     turns = {identifier.partition("/")[0] for identifier, _ in pairs}
     if len(turns) != 1 or len(pairs) > _MOST:
-        raise Refusal(400, "the answers must belong to one turn", field="messages")
+        raise RefusedRequestError(400, "the answers must belong to one turn", field="messages")
     return turns.pop(), {identifier.partition("/")[2]: answer for identifier, answer in pairs}

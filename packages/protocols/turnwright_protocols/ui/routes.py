@@ -27,7 +27,7 @@ from turnwright_protocols.http import (
     Endpoint,
     EventStream,
     Gate,
-    Refusal,
+    RefusedRequestError,
     agents_by_name,
     choose_agent,
     owned_session,
@@ -74,7 +74,7 @@ def ui_routes(
     ]
 
 
-def refuse(refusal: Refusal) -> Response:
+def refuse(refusal: RefusedRequestError) -> Response:
     """Return a refusal: the SDK shows the text of the response as the error's message."""
     return PlainTextResponse(refusal.why, refusal.status)
 
