@@ -78,9 +78,13 @@ def _value(text: str) -> object:
 def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
     chosen = list(cases)
     for name, value in values.items():
-        valued = {case: _with(case, name, value) for case in chosen}
-        # Cases of the grid come first: of several shortest paths, theirs is shown.
-        chosen = list(dict.fromkeys(sorted(valued.values(), key=lambda case: case not in valued)))
+        valued = [_with(case, name, value) for case in chosen]
+        # Cases of the grid come first: of several shortest paths, theirs is shown. By their texts, since the rules of a
+        # case are data, which has no hash.
+        known_cases = set(map(repr, chosen))
+        chosen = list(
+            {repr(case): case for case in sorted(valued, key=lambda case: repr(case) not in known_cases)}.values()
+        )
     return chosen
 
 
