@@ -9,7 +9,7 @@ from ._base.lazy_imports import lazy_imports
 TYPE_CHECKING = False  # `typing` takes long to load
 if TYPE_CHECKING:
     from turnwright.model.model_settings import ModelSettings
-    from turnwright_states import EndReason, Limits, Outcome, State, ToolCallLimits, Usage
+    from turnwright_states import Decision, EndReason, Limits, Outcome, State, ToolCallLimits, Usage
     from turnwright_states.facts import TrippedGuardrail
 
     from .agent import Agent, Compact
