@@ -2,7 +2,7 @@
 
 import json
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx
@@ -345,7 +345,7 @@ async def test_hostile_bodies_are_refused(bot: Bot, body: bytes, status: int) ->
     """Rule 21, scenario 20: nothing is stored, and the turn can still be settled."""
     turn = await bot.paused("render")
 
-    async def pieces() -> Any:
+    async def pieces() -> AsyncIterator[bytes]:
         yield body
 
     async with bot.client() as client:

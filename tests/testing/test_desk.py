@@ -445,7 +445,7 @@ def test_metadata_of_a_module_may_be_a_strategy(tmp_path: Path) -> None:
         'METADATA = st.fixed_dictionaries({"user": st.sampled_from(["ann", "bob", "cy"])})',
     )
     (tmp_path / "desk.py").write_text(source)
-    users = {metadata["user"] for metadata in load_desk(f"{tmp_path}/desk.py:DESK").metadata}
+    users = {str(metadata["user"]) for metadata in load_desk(f"{tmp_path}/desk.py:DESK").metadata}
     assert users == {"ann", "bob", "cy"}
 
 

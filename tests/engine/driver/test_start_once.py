@@ -102,7 +102,8 @@ async def test_conflict_names_the_option_that_differs(field: str, options: TurnO
     """Rule 25: each option is part of the digest. Rule 26: the error names the one that differs."""
     async with Engine(model=ScriptedModel("Earlier.", "Billed.")) as engine:
         await engine.run(AGENT, "Earlier.", id="earlier")
-        same = TurnOptions(id="k1", **options)
+        same = options.copy()
+        same["id"] = "k1"
         await engine.run(AGENT, "Bill.", **same)
         again = await engine.run(AGENT, "Bill.", **same)
         assert again.text == "Billed."

@@ -1,7 +1,7 @@
 """Calls whose results come from outside (docs/rules.md#waits)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -60,7 +60,7 @@ class Desk:
             answer = self.act(context)
             if isinstance(answer, BaseException):
                 raise answer
-            return await answer if hasattr(answer, "__await__") else answer
+            return await answer if isinstance(answer, Awaitable) else answer
 
         @tool
         async def look() -> str:

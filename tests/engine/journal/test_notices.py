@@ -204,7 +204,7 @@ async def test_store_without_an_outbox_refuses_subscribers(app: App) -> None:
             """Do nothing."""
 
     with pytest.raises(ConfigError, match="no outbox"):
-        Engine(store=Plain(), subscribers={"chat": app.chat})  # type: ignore[arg-type]
+        Engine(store=Plain(), subscribers={"chat": app.chat})  # type: ignore[call-overload]
 
 
 # Webhooks

@@ -98,7 +98,7 @@ async def fill(store: Store) -> None:
         await store.create(new, facts, Status(State.PAUSED, expires_at=expires_at), driven=False)
     await store.post(InboxItem("t1", "answer:approval-1", InboxKind.ANSWER))
     if isinstance(store, SqliteStore):
-        columns = [row[1] for row in store._db.execute("PRAGMA table_info(turns)")]  # noqa: SLF001 (many rows at once)
+        columns = [str(row[1]) for row in store._db.execute("PRAGMA table_info(turns)")]  # noqa: SLF001 (many rows at once)
         copied = ", ".join({"turn_id": "'many' || n", "number": "n + 10"}.get(name, name) for name in columns)
         store._db.execute(  # noqa: SLF001 (likewise)
             f"WITH RECURSIVE counted(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM counted WHERE n < {MANY})"  # noqa: S608
