@@ -121,6 +121,7 @@ proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a
 	$(MAKE) simulate SCHEDULES=$(or $(SCHEDULES),20000)
 	$(BIN)/python -m tests.campaigns.faults
 	$(MAKE) planted
+	$(MAKE) seeded
 	$(MAKE) mutants
 
 faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is lost; writes docs/evidence.md (five minutes)

@@ -44,6 +44,7 @@ GROUPS: Final = {
     "Operate": {
         "worker": "worker",
         "mcp": "mcp",
+        "acp": f"{PACKAGE}protocols",
         "annotate": "annotate",
         "title": "sessions",
         "delete": "upkeep",
@@ -80,6 +81,7 @@ SUMMARIES: Final = {
     "decode": "Decode recorded streams of model providers.",
     "worker": "Drive turns that other processes submit.",
     "mcp": "Log in at an MCP server, or out.",
+    "acp": "Serve agents to an editor that speaks the Agent Client Protocol.",
     "annotate": "Tag, score or note a turn, and list what it has.",
     "title": "Set the title of a session.",
     "delete": "Delete a turn and its sub-turns, or all of a session.",
