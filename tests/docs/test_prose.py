@@ -128,7 +128,7 @@ def test_every_cell_about_others_has_a_source_or_needs_none(heading: str) -> Non
 def test_comparison_names_advantages_of_others_with_sources() -> None:
     ahead = section(TEXTS["comparison.md"], "Where the others are ahead today")
     entries = {entry.partition(".**")[0]: entry for entry in ahead.split("- **")[1:]}
-    names = {"Budgets over many runs": "SpendLimits", "Background tools": "background_tools", "Editors": "ACP"}
+    names = {"Budgets over many runs": "SpendLimits", "Background tools": "background_tools"}
     names |= {"Idle timeouts": "TimeoutPolicy", "Approvals": "OPA policies"}
     assert [title for title, name in names.items() if name not in entries.get(title, "")] == []
     assert [title for title, text in entries.items() if "](https://" not in text] == ["Age and use"]
