@@ -17,7 +17,7 @@ from turnwright_states.facts import Answered
 
 from .context import DepsT
 from .engine import Engine
-from .errors import AlreadySettledError, ConfigError, InvalidAnswerError, StoreError, TurnNotFoundError
+from .errors import AlreadySettledError, ConfigError, InvalidAnswerError, PicklableError, StoreError, TurnNotFoundError
 from .errors import TurnAlreadyEndedError as EndedError
 from .journal.answers import Answer, Signature, answer_item
 from .journal.inbox import read_answer
@@ -76,7 +76,7 @@ class Response(NamedTuple):
     allow: str = ""
 
 
-class _RefusedRequestError(Exception):
+class _RefusedRequestError(PicklableError, Exception):
     """A request that is refused, with the reason in words, and details."""
 
     def __init__(self, status: HTTPStatus, why: str, details: str = "", *, allow: str = "") -> None:

@@ -7,9 +7,10 @@ import multiprocessing
 import pickle
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import pytest
+from pydantic import JsonValue
 from tests.repository.test_public_api import modules
 
 from turnwright import Agent, Engine, InvalidAnswerError, TurnAlreadyEndedError
@@ -31,7 +32,7 @@ def error_classes() -> Iterator[type[BaseException]]:
 
 
 #: A value of each plain type.
-PLAIN = {str: "some text", object: "some text", int: 7, float: 7.0, bool: True}
+PLAIN = {str: "some text", object: "some text", int: 7, float: 7.0, bool: True, JsonValue: "some text"}
 
 
 def value_of(hint: object) -> object:
@@ -43,6 +44,8 @@ def value_of(hint: object) -> object:
         return value_of(next(argument for argument in arguments if argument is not type(None)))
     if origin in (Sequence, Iterable):
         return (value_of(arguments[0]),)
+    if origin is Mapping:
+        return {}
     if origin is not None:
         return origin()
     assert inspect.isclass(hint), hint

@@ -170,6 +170,8 @@ EXAMPLES: Final = {
     "title": ['turnwright title s1 "Tests of the parser"'],
     "delete": ["turnwright delete 4f2c", "turnwright delete --session s1"],
     "prune": ["turnwright prune --older-than 30d"],
+    "outbox": ["turnwright outbox", "turnwright outbox --retry", "turnwright outbox --remove chat"],
+    "acp": ["turnwright acp --agents AGENTS.md"],
     "migrate": ["turnwright migrate --store sqlite:///turns.db"],
 }
 

@@ -23,6 +23,7 @@ from turnwright.agent import Agent
 from turnwright.errors import (
     ConfigError,
     InvalidAnswerError,
+    PicklableError,
     SessionBusyError,
     SessionNotFoundError,
     TurnAlreadyEndedError,
@@ -56,7 +57,7 @@ _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
 }
 
 
-class RefusedRequestError(Exception):
+class RefusedRequestError(PicklableError, Exception):
     """A request that is refused with an HTTP `status`. `why` is for the client, without names of hosts or files."""
 
     def __init__(self, status: int, why: str, *, field: str = "", code: str = "") -> None:
