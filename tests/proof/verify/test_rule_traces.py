@@ -162,11 +162,3 @@ def test_walk_with_rules_conforms_to_the_moves() -> None:
     """Each input of a turn with rules does what the moves of the proof say."""
     for case in [case for case in grid(1) if case.rules and case.synthesis]:
         assert walk(case, machine=ConformingMachine).cut == 0
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_whole_walk_with_rules_conforms_to_the_moves() -> None:
-    """At the bounds 1 and 2, with batches of two calls, hooks and a synthesis."""
-    for case in [case for case in grid(2) if case.rules]:
-        assert walk(case, machine=ConformingMachine).cut == 0
