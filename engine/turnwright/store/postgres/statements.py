@@ -165,6 +165,18 @@ _FOLLOWS: Final = f"""
         SELECT {LAST_SEQ} FROM turnwright_facts WHERE turn_id = %(turn)s ORDER BY seq DESC LIMIT 1
     ), 0)
 """
+#: The clauses of an append: what follows in the statement selects from `claimed`.
+_APPEND: Final = f"""
+    WITH claimed AS (
+        UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
+            steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s, due_at = %(due_at)s
+        WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
+        RETURNING turn_id
+    ), written AS ({_WRITE}), consumed AS (
+        DELETE FROM turnwright_inbox USING claimed
+        WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
+    )
+"""
 
 
 class Writes(NamedTuple):
@@ -201,27 +213,9 @@ def _writes(result: LiteralString) -> Writes:
                 SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM claimed
             ) SELECT {result} FROM claimed
         """,
-        append=f"""
-            WITH claimed AS (
-                UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
-                    steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s, due_at = %(due_at)s
-                WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
-                RETURNING turn_id
-            ), written AS ({_WRITE}), consumed AS (
-                DELETE FROM turnwright_inbox USING claimed
-                WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
-            ) SELECT {result} FROM claimed
-        """,
+        append=f"{_APPEND} SELECT {result} FROM claimed",
         append_noticed=f"""
-            WITH claimed AS (
-                UPDATE turnwright_turns SET updated_at = %(at)s, state = %(state)s, reason = %(reason)s,
-                    steps = %(steps)s, tool_calls = %(calls)s, live = %(live)s, due_at = %(due_at)s
-                WHERE turn_id = %(turn)s AND epoch = %(epoch)s AND (%(kinds)s::text IS NULL OR {_FOLLOWS})
-                RETURNING turn_id
-            ), written AS ({_WRITE}), consumed AS (
-                DELETE FROM turnwright_inbox USING claimed
-                WHERE turnwright_inbox.turn_id = claimed.turn_id AND id = ANY(%(consumed)s)
-            ), noticed AS (
+            {_APPEND}, noticed AS (
                 INSERT INTO turnwright_outbox (name, turn_id, seq, kind, at)
                 SELECT subscription.name, claimed.turn_id, fact.seq, fact.kind, %(at)s
                 FROM claimed, turnwright_subscriptions subscription,
