@@ -1083,7 +1083,7 @@ class Engine(Generic[DepsT]):
             fold,
             answers,
             now=self.setup.now(),
-            tools=self.setup.tools,
+            tools=self.setup.tools_in_turn(fold.turn_id, fold.started),
             signature=signed,
             judge=self._judge_answers,
         )

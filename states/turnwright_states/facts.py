@@ -173,7 +173,7 @@ def _broken(verdicts: Iterable[RuleVerdict]) -> list[str]:
 #: The fields of the first fact that its JSON text omits if they are empty.
 _OMITTED: Final = (
     *("files", "model_settings", "forked_with", "hooks", "guardrails"),
-    *("request", "restricted", "rules", "past"),
+    *("request", "restricted", "rules", "past", "tools"),
 )
 
 
@@ -191,9 +191,11 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted", "rules", "past"}
+        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted", "rules", "past", "tools"}
     )
-    json_fields = ("agent", "metadata", "files", "message_history", "model_settings", "request", "rules", "past")
+    json_fields = (
+        *("agent", "metadata", "files", "message_history", "model_settings", "request", "rules", "past", "tools"),
+    )
     prompt: str
     limits: Limits
     session: str | None = None
@@ -224,13 +226,15 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     #: The rules over the turn's calls, pinned for the turn, and their state before it (`turnwright_states.rules`).
     rules: tuple[JsonObject, ...] = ()
     past: JsonObject = field(default_factory=dict)
+    #: The tools of this turn alone, which its client runs, as the engine encoded them.
+    tools: tuple[JsonObject, ...] = ()
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules` and `past`, and a false `restricted`,
-        are omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules`, `past` and `tools`, and a false
+        `restricted`, are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
         for name in _OMITTED:

@@ -200,7 +200,9 @@ class StartedInput(Input, frozen=True, kw_only=True):
     """A turn begins. The input has everything that a later resumption needs."""
 
     trigger = Trigger.PROCEED
-    json_fields = ("agent", "files", "message_history", "metadata", "model_settings", "request", "rules", "past")
+    json_fields = (
+        *("agent", "files", "message_history", "metadata", "model_settings", "request", "rules", "past", "tools"),
+    )
     prompt: str
     limits: Limits = field(default_factory=Limits)
     #: The turn's conversation and the model's id: for people and for a resumption.
@@ -238,6 +240,8 @@ class StartedInput(Input, frozen=True, kw_only=True):
     #: The rules over the turn's calls, and their state before it (docs/rules.md#rules-over-calls).
     rules: tuple[JsonObject, ...] = ()
     past: JsonObject = field(default_factory=dict)
+    #: The tools of this turn alone, which its client runs, as the engine encoded them: kept, not read.
+    tools: tuple[JsonObject, ...] = ()
 
     def _check(self) -> None:
         super()._check()

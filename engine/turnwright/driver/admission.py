@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, TypedDict, cast
 
 import anyio
 import msgspec
@@ -42,6 +42,9 @@ from turnwright_states.payload import frozen
 
 from .dependencies import Dependencies, cached, guardrails_of, hooks_of, names_of
 
+if TYPE_CHECKING:
+    from turnwright.tools.later import ExternalTool
+
 _LOG = logging.getLogger(__name__)
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -75,6 +78,10 @@ class TurnOptions(TypedDict, total=False):
     """JSON data of your app, kept with the turn."""
     model_settings: ModelSettings | None
     """Settings of this turn's model calls, over those of the agent and the engine. Sub-agents do not inherit them."""
+    tools: "Sequence[ExternalTool]"
+    """Tools of this turn alone, which your app or its client runs (`external_tool`). The agent may use all of them; its
+    sub-agents may not. The journal keeps them, so that any process can resume the turn. See docs/rules.md#client-tools.
+    """
 
 
 _OPTIONS: Final = tuple(TurnOptions.__annotations__)
@@ -84,11 +91,12 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     """Return the input that starts the turn.
 
     Raises `ConfigError` for an unknown option, an agent that cannot run with these dependencies, a prompt or a history
-    that every provider would reject, and metadata that is nested too deep.
+    that every provider would reject, metadata that is nested too deep, and what `_client_tools` refuses.
     """
     _check_names(options.keys())
-    requested = _requested(setup, prompt, options)
-    limits = limits_for(agent, setup)
+    client_tools = _client_tools(setup, agent, options)
+    requested = _requested(setup, prompt, options, client_tools)
+    limits = limits_for(agent, setup, client_tools)
     model = setup.model_for(agent)
     setup.writer_for(agent)  # raises if there is no such model
     if limits.cost is not None:
@@ -101,7 +109,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
             model=model.name,
             synthesis=setup.synthesize is not None,
             model_settings={} if settings is None else settings.to_json(),
-            rules=_rules_for(agent, setup),
+            rules=_rules_for(agent, setup, client_tools),
             hooks=names_of(setup.hooks),
             guardrails=names_of(setup.guardrails),
             restricted=setup.authorize is not None,
@@ -112,13 +120,31 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     return msgspec.structs.replace(started, agent=journaled)
 
 
-def _rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
+def _client_tools(setup: Dependencies, agent: Agent, options: TurnOptions) -> "Mapping[str, ExternalTool]":
+    """Return the tools of the turn alone, by name.
+
+    Raises `ConfigError` for the name of another tool that the turn may have, and what `later.client_tools` raises.
+    """
+    tools = options.get("tools")
+    if not tools:
+        return {}
+    from turnwright.tools.later import client_tools  # noqa: PLC0415 (few turns have such tools)
+
+    by_name = client_tools(tools)
+    taken_names = {*setup.tools, *([OUTPUT_TOOL] if agent.is_typed else ())}
+    for name in by_name:
+        if name in taken_names:
+            raise ConfigError(f"tools: {name!r} is a tool of the engine: rename yours")
+    return by_name
+
+
+def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
     """See `turn_rules.rules_for`."""
     if not setup.rules and not agent.rules:
         return ()
     from .turn_rules import rules_for  # noqa: PLC0415 (few agents have rules)
 
-    return rules_for(agent, setup)
+    return rules_for(agent, setup, client_tools)
 
 
 class _Requested(TypedDict):
@@ -130,9 +156,12 @@ class _Requested(TypedDict):
     session: str | None
     continue_from: str | None
     metadata: Mapping[str, JsonValue]
+    tools: tuple[Mapping[str, JsonValue], ...]
 
 
-def _requested(setup: Dependencies, prompt: str, options: TurnOptions) -> _Requested:
+def _requested(
+    setup: Dependencies, prompt: str, options: TurnOptions, client_tools: "Mapping[str, ExternalTool]"
+) -> _Requested:
     """Return the fields that the caller gives. Raises `ConfigError`."""
     writable(prompt, "the prompt")
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
@@ -146,6 +175,7 @@ def _requested(setup: Dependencies, prompt: str, options: TurnOptions) -> _Reque
         session=options.get("session"),
         continue_from=options.get("continue_from"),
         metadata=context,
+        tools=tuple(tool.to_json() for tool in client_tools.values()),
     )
 
 
@@ -169,7 +199,10 @@ def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: Turn
     _check_names(options.keys())
     settings = checked_settings(options.get("model_settings"), "this turn")
     try:
-        requested = StartedInput(**_requested(setup, prompt, options))  # checks the fields, without the agent's
+        client_tools = _client_tools(setup, agent, options)
+        requested = StartedInput(
+            **_requested(setup, prompt, options, client_tools)
+        )  # checks the fields, without the agent's
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
     fields: dict[str, object] = {"agent": agent.name}
@@ -357,15 +390,17 @@ async def load_ended_turn(store: Store, turn_id: str) -> tuple[TurnRow, list[tup
     return row, await store.facts(turn_id)
 
 
-def limits_for(agent: Agent, setup: Dependencies) -> Limits:
+def limits_for(agent: Agent, setup: Dependencies, client_tools: "Mapping[str, ExternalTool] | None" = None) -> Limits:
     """Return the limits of a turn of this agent: the agent's over the engine's, tool calls as one number.
 
-    The result is cached for each agent, so a warning about steps above the ceiling is logged once. Raises
-    `ConfigError` for an invalid agent, for limits that conflict, for an unknown tool, and for hooks or guardrails that
-    are none or name an unknown tool.
+    `client_tools` are the tools of the turn alone. Without them the result is cached for each agent, so a warning about
+    steps above the ceiling is logged once. Raises `ConfigError` for an invalid agent, for limits that conflict, for an
+    unknown tool, and for hooks or guardrails that are none or name an unknown tool.
     """
     _need_agent(agent)
-    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup))
+    if client_tools:
+        return _limits_for(agent, setup, client_tools)
+    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup, {}))
 
 
 def _need_agent(agent: object) -> None:
@@ -373,12 +408,14 @@ def _need_agent(agent: object) -> None:
         raise ConfigError(f"{agent!r} is not an agent: write Agent(name=...)")
 
 
-def _limits_for(agent: Agent, setup: Dependencies) -> Limits:
+def _limits_for(agent: Agent, setup: Dependencies, client_tools: "Mapping[str, ExternalTool]") -> Limits:
     where = f"agent {agent.name!r}"
-    hooks_of(setup.hooks, "engine", setup.tools)
-    hooks_of(agent.hooks, where, setup.tools)
+    tool_names = [*setup.tools, *client_tools]
+    hooks_of(setup.hooks, "engine", tool_names)
+    hooks_of(agent.hooks, where, tool_names)
     guardrails_of(agent.guardrails, where)
-    limits = agent.limits_for(setup.limits).for_tools(class_of(setup.tools_for(agent).values()))
+    tools = [*setup.tools_for(agent).values(), *client_tools.values()]
+    limits = agent.limits_for(setup.limits).for_tools(class_of(tools))
     steps = limits.steps
     if steps is not None and steps > limits.ceiling and (agent.name, steps) not in WARNED_STEPS:
         _LOG.warning("%s: steps: %s", where, steps_above(steps, limits.ceiling))

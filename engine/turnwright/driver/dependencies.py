@@ -420,6 +420,17 @@ class Dependencies(msgspec.Struct, frozen=True):
         """Return the agent's tools as its models receive them. Raises as `tools_for` does."""
         return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
 
+    def tools_in_turn(self, turn_id: str, started: TurnStarted) -> Mapping[str, Tool]:
+        """Return the engine's tools, and those that the client of the turn runs. Raises `UnreadableTurnError`.
+
+        A tool of the turn precedes one of the engine, which a later release of the app may have added.
+        """
+        if not started.tools:
+            return self.tools
+        from turnwright.tools.later import read_client_tools  # noqa: PLC0415 (few turns have such tools)
+
+        return {**self.tools, **read_client_tools(turn_id, started.tools)}
+
     def hosted_tools(self, agent: Agent) -> tuple[str, ...]:
         """Return the names of the tools that the provider of the agent's model runs."""
         tools = getattr(self.model_for(agent), "hosted_tools", ())

@@ -52,7 +52,6 @@ from turnwright_states import (
     Halt,
     Input,
     TrippedInput,
-    Turn,
 )
 from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL, State
@@ -386,7 +385,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
         journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
         agent = begun.agent
         journal.log(begun.facts)
-    _need_tools(claim.turn, journal.machine.turn, setup)
+    _need_tools(journal, setup)
     model = setup.model_for(agent)
     if begun is None and journal.machine.turn.limits.cost is not None:
         setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
@@ -449,8 +448,10 @@ def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[M
     return paired
 
 
-def _need_tools(turn_id: str, turn: Turn, setup: Dependencies) -> None:
-    calls = [call for call in turn.open_calls() if not call.made.output and call.name not in setup.tools]
+def _need_tools(journal: TurnJournal, setup: Dependencies) -> None:
+    turn_id, turn = journal.turn_id, journal.machine.turn
+    tools = setup.tools_in_turn(turn_id, journal.started)
+    calls = [call for call in turn.open_calls() if not call.made.output and call.name not in tools]
     if calls:
         names = ", ".join(sorted({call.name for call in calls}))
         flags = "--tools, --agents" if any(call.made.lease for call in calls) else "--tools"

@@ -92,7 +92,14 @@ class Segment:
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
         #: The models that hooks chose for steps, by name: as they are, and as they are called.
         self._step_models: dict[str, tuple[Model, Model]] = {}
+        #: The tools of the engine and of the turn alone, for the calls of its journal.
+        self._all_tools = setup.tools_in_turn(journal.turn_id, journal.started)
+        #: The tools that the model may call: those of the agent and of the turn alone.
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
+        specs, client_tools = setup.specs_for(agent), [str(tool["name"]) for tool in journal.started.tools]
+        if client_tools:
+            self.tools = {**self.tools, **{name: self._all_tools[name] for name in client_tools}}
+            specs = tuple(tool.spec for tool in self.tools.values())
         #: Whether a tool has an async `loop_key`.
         self.has_async_keys = any(tool.has_async_key for tool in self.tools.values())
         #: Asks for a typed answer and judges it, if the agent has a type.
@@ -101,7 +108,7 @@ class Segment:
             agent,
             history=history,
             transcript=journal.transcript,
-            tools=setup.specs_for(agent),
+            tools=specs,
             output=None if self.output is None else self.output.requested,
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
@@ -200,7 +207,7 @@ class Segment:
         checked = zip(turn.batch, self.checked, strict=False)
         batch = BatchContext(
             turn=self.journal.claim.turn,
-            tools=setup.tools,
+            tools=self._all_tools,
             grants=turn.grants,
             elapsed=self.elapsed,
             now=setup.now,

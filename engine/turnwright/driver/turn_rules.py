@@ -1,7 +1,7 @@
 """The rules of a turn: those of its engine and its agent, those of its caller, and their state before the turn."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -28,17 +28,20 @@ _HOLDS: Final = ("refuse", "ask", "end")
 Journal = Sequence[tuple[int, f.Fact]]
 
 
-def rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
+def rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
     """Return the rules of a turn of this agent as its journal keeps them: the engine's, then the agent's.
 
-    Raises `RuleError` for an unknown tool, a tool that never runs, and two rules of one name, also of a sub-agent and
-    its caller. A glob that names no tool is logged. The result is cached for each agent.
+    `client_tools` are the tools of the turn alone. Raises `RuleError` for an unknown tool, a tool that never runs, and
+    two rules of one name, also of a sub-agent and its caller. A glob that names no tool is logged. Without
+    `client_tools` the result is cached for each agent.
     """
-    return cached(setup.rules_by_agent, agent, partial(_rules_for, agent, setup))
+    if client_tools:
+        return _rules_for(agent, setup, client_tools)
+    return cached(setup.rules_by_agent, agent, partial(_rules_for, agent, setup, ()))
 
 
-def _rules_for(agent: Agent, setup: Dependencies) -> tuple[JsonObject, ...]:
-    reached = setup.reached_by(agent)
+def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
+    reached = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
     own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
     sets = (*setup.rules, *own_sets)
     for rules in sets:

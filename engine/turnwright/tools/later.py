@@ -1,16 +1,18 @@
 """Results that come later: from a job, a browser, a queue, a person, or the time (docs/rules.md#waits)."""
 
 import math
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NoReturn
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
 
+from msgspec import convert, to_builtins
 from pydantic import JsonValue
 
 from turnwright._base.schema_faults import dangling_refs
-from turnwright.errors import ConfigError, need_kind
+from turnwright.errors import ConfigError, UnreadableTurnError, need_kind, need_list
 from turnwright.message import FilePart
 from turnwright_states import InterruptKind
 from turnwright_states.inputs import GivenResult
+from turnwright_states.payload import plain as plain_value
 from turnwright_states.payload import thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 #: Seconds that a call waits for its result, if nothing sets others: 7 days.
 WEEK: Final = 604_800.0
+#: The most tools that the client of a turn runs, and the bytes of their declarations.
+MOST_CLIENT_TOOLS: Final = 128
+CLIENT_TOOLS_LIMIT: Final = 262_144
 
 
 class Later(NeedsPersonError):  # noqa: N818 (it is not an error)
@@ -85,6 +90,10 @@ class ExternalTool(Tool):
         read_only: bool | None = None,
         return_direct: bool = False,
     ) -> None:
+        need_kind(f"tool {name}: parameters", parameters, Mapping, "a JSON Schema of type object")
+        parameters = _plain_schema(parameters, f"tool {name}: parameters")
+        if parameters.get("type", "object") != "object":
+            raise ConfigError(f"tool {name}: parameters: must be a JSON Schema of type object")
         super().__init__(
             name=name,
             description=description,
@@ -97,12 +106,46 @@ class ExternalTool(Tool):
         )
         need_kind(f"tool {name}: otherwise", otherwise, str | ToolResult | None, "text or a ToolResult")
         if output_schema is not None:
+            need_kind(f"tool {name}: output_schema", output_schema, Mapping, "a JSON Schema")
+            output_schema = _plain_schema(output_schema, f"tool {name}: output_schema")
             _validator(output_schema, f"tool {name}: output_schema")
         try:
             self._wait = Later(expires_in=expires_in, otherwise=otherwise, schema=output_schema)
         except (TypeError, ValueError) as error:
             raise ConfigError(f"tool {name}: {error}") from None
         self.later = self._wait
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the tool as JSON, for the journal of a turn whose client runs it. `of_json` reads it.
+
+        Raises `ConfigError` for a function `needs_approval`, which no journal keeps.
+        """
+        if self.asks_by_code:
+            raise ConfigError(f"tool {self.name}: needs_approval: the journal keeps no function: give True or False")
+        ask = self._wait.ask
+        options: dict[str, JsonValue] = {
+            "output_schema": None if ask.schema is None else {**thawed(ask.schema)},
+            "otherwise": to_builtins(ask.otherwise, enc_hook=plain_value),
+            "needs_approval": self.always_asks or None,
+            "approvers": None if self.approvers == 1 else self.approvers,
+            "read_only": self.read_only,
+            "return_direct": self.return_direct or None,
+        }
+        declaration: dict[str, JsonValue] = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": {**thawed(self.parameters)},
+            "expires_in": ask.expires_in,
+        }
+        return declaration | {option: value for option, value in options.items() if value is not None}
+
+    @classmethod
+    def of_json(cls, declaration: Mapping[str, JsonValue]) -> Self:
+        """Return the tool that `to_json` wrote. Raises `ConfigError`, `TypeError` and `ValueError` for other data."""
+        options: dict[str, Any] = {**thawed(declaration)}
+        if "otherwise" in options:
+            options["otherwise"] = read_result(convert(options["otherwise"], GivenResult))
+        return cls(**options)
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> NoReturn:  # noqa: ARG002 (of a tool)
         """Wait: see `Later`."""
@@ -242,6 +285,48 @@ def find_misfit(schema: Mapping[str, JsonValue], given_result: GivenResult) -> s
         kind = fault.validator_value
         return f"{fault.json_path} is not {'an' if kind[0] in 'aeiou' else 'a'} {kind}"
     return f"{fault.json_path}: {fault.message}"
+
+
+def client_tools(tools: Sequence[ExternalTool]) -> dict[str, ExternalTool]:
+    """Return the tools that the client of one turn runs, by name.
+
+    Raises `ConfigError` for another object, two tools of one name, too many, and declarations that are too large.
+    """
+    by_name: dict[str, ExternalTool] = {}
+    need_list("tools", tools)
+    for tool in tools:
+        if type(tool) is not ExternalTool:
+            raise ConfigError(
+                f"tools: {tool!r:.80} is not a tool that the client runs: make it with external_tool(...)"
+            )
+        if tool.name in by_name:
+            raise ConfigError(f"tools: two tools are called {tool.name!r}: rename one of them")
+        by_name[tool.name] = tool
+    if len(by_name) > MOST_CLIENT_TOOLS:
+        raise ConfigError(f"tools: {len(by_name):,} tools; the limit: {MOST_CLIENT_TOOLS}")
+    try:
+        size = json_size([tool.to_json() for tool in by_name.values()])
+    except UnicodeEncodeError:
+        raise ConfigError("tools: a description has half a surrogate pair") from None
+    if size > CLIENT_TOOLS_LIMIT:
+        raise ConfigError(f"tools: {size:,} bytes of JSON; the limit: {CLIENT_TOOLS_LIMIT:,}")
+    return by_name
+
+
+def read_client_tools(turn_id: str, declarations: Sequence[Mapping[str, JsonValue]]) -> dict[str, ExternalTool]:
+    """Return the tools of a turn's first fact by name. Raises `UnreadableTurnError`."""
+    try:
+        return client_tools([*map(ExternalTool.of_json, declarations)])
+    except (ConfigError, TypeError, ValueError) as error:
+        raise UnreadableTurnError(turn_id, f"the tools of its client cannot be read: {error}") from None
+
+
+def _plain_schema(schema: Mapping[str, JsonValue], place: str) -> dict[str, JsonValue]:
+    """Return a JSON Schema as plain JSON. Raises `ConfigError`."""
+    try:
+        return cast("dict[str, JsonValue]", plain(dict(schema)))
+    except NotJsonError:
+        raise ConfigError(f"{place}: is not JSON, or nests too many lists and objects") from None
 
 
 def _validator(schema: Mapping[str, JsonValue], place: str) -> "Draft202012Validator":

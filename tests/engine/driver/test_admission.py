@@ -17,7 +17,7 @@ from turnwright_states.facts import CallSettled, TurnStarted
 pytestmark = pytest.mark.anyio
 
 AGENT = Agent(name="Tidier")
-ALL = "id, session, message_history, files, continue_from, metadata, model_settings"
+ALL = "id, session, message_history, files, continue_from, metadata, model_settings, tools"
 
 
 @tool
