@@ -1,19 +1,22 @@
 """The store of a scripted process, which dies after so many appends or at a moment."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from typing import TypeVar
 
 import anyio
 from tests.oracle.turn_script import Death, JournalCounts
 
 from turnwright._base.ids import child_id
 from turnwright.errors import StoreError, TurnNotFoundError
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
+from turnwright.store import Store
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
-from turnwright_testing.faults.wrapper import StoreWrapper
+from turnwright_testing.faults.wrapper import StoreCall, StoreWrapper
+
+R = TypeVar("R")
 
 #: The turn that the task has last claimed or written to.
 DRIVEN: ContextVar[str] = ContextVar("driven")
@@ -55,32 +58,18 @@ class MortalStore(StoreWrapper):
         if self.dead:
             raise StoreError("its process is dead")
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        """See `Store.create`. It counts as an append."""
-        claim = await super().create(new, facts, status, driven=driven)
-        self._wrote(new.id)
-        self._appended(new.id, facts)
-        return claim
-
-    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
-        claim = await super().claim(turn_id, abandoned=abandoned)
-        self._wrote(turn_id)
-        return claim
-
-    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
-        await super().release(claim, crashed=crashed)
-        self._lost[claim.turn] = anyio.current_time() - self._wrote_at.pop(claim.turn)
-
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        """See `Store.append`. The process may die after it."""
-        waiting = await super().append(claim, facts, status, consumed)
-        self._wrote(claim.turn)
-        self._appended(claim.turn, facts)
-        return waiting
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        """See `StoreWrapper.around`. The process may die after an append; `create` counts as one."""
+        result = await super().around(call, make)
+        match call.name:
+            case "create" | "append":
+                self._wrote(call.turn)
+                self._appended(call.turn, call.facts)
+            case "claim":
+                self._wrote(call.turn)
+            case "release":
+                self._lost[call.turn] = anyio.current_time() - self._wrote_at.pop(call.turn)
+        return result
 
     def _wrote(self, turn: str) -> None:
         self.turn = self.turn or turn.partition(":")[0]

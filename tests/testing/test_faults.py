@@ -1,10 +1,12 @@
 """The kit that injects faults does what it says."""
 
+import inspect
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from tests.campaigns.faults.plan import Kill, KillIn, Plan
@@ -12,7 +14,7 @@ from tests.campaigns.faults.worker_process import Role, act
 
 from turnwright import Agent, Engine, StoreError
 from turnwright.model.scripted import ScriptedModel
-from turnwright.store import MemoryStore, SqliteStore, Store
+from turnwright.store import Claim, MemoryStore, NewTurn, SqliteStore, Store
 from turnwright.tools import ToolContext
 from turnwright_testing.faults import (
     DriverProcess,
@@ -20,6 +22,7 @@ from turnwright_testing.faults import (
     JumpingClock,
     KillAt,
     Ran,
+    StoreCall,
     StoreWrapper,
     Witness,
     WitnessLine,
@@ -28,6 +31,8 @@ from turnwright_testing.faults import (
 from turnwright_testing.store_suite import Bench, StoreSuite
 
 pytestmark = pytest.mark.anyio
+
+R = TypeVar("R")
 
 AGENT = Agent(name="Clerk")
 #: One step with two calls, one after the other, and the answer: 1-2 as it is made, then facts 3 to 9.
@@ -54,6 +59,36 @@ class TestStoreWrapper(StoreSuite):
     @pytest.fixture
     def bench(self) -> Bench:
         return WrappedBench()
+
+
+class SilentStore(StoreWrapper):
+    """Notes the names of calls, and makes none."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.names: list[str] = []
+
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        del make
+        self.names.append(call.name)
+        raise StoreError("not made")
+
+
+async def test_wrapper_passes_every_call_through_one_method() -> None:
+    """A call that goes past `around` would never fail on purpose."""
+    store = SilentStore()
+    methods = {name: value for name, value in vars(StoreWrapper).items() if inspect.iscoroutinefunction(value)}
+    for outside in ("around", "due", "aclose"):
+        del methods[outside]
+    new = NewTurn(id="t", session="s", agent="Clerk", model="scripted", created_at=0.0)
+    values = {"new": new, "claim": Claim("t", 1, 0), "facts": (), "status": None, "items": (), "kinds": ()}
+    for method in methods.values():
+        _, *parameters = inspect.signature(method).parameters.values()
+        needed = [parameter.name for parameter in parameters if parameter.default is parameter.empty]
+        starred = {parameter.name for parameter in parameters if parameter.kind is parameter.VAR_POSITIONAL}
+        with pytest.raises(StoreError, match="not made"):
+            await method(store, *(values.get(name, "t") for name in needed if name not in starred))
+    assert store.names == list(methods)
 
 
 async def test_dead_store_has_no_effect_and_can_be_closed() -> None:

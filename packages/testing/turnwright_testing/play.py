@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final, Never, Protocol, TypedDict, cast, overload
+from typing import Final, Never, Protocol, TypedDict, TypeVar, cast, overload
 
 import anyio
 
@@ -19,18 +19,20 @@ from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
-from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
+from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind, Limits
-from turnwright_states.facts import Fact, TurnEnded
+from turnwright_states.facts import TurnEnded
 
 from . import clock
 from .behavior import Driven, Returns, Runs, Stage
-from .faults import FaultyStore
+from .faults import FaultyStore, StoreCall
 from .flaky import FlakyModel
 from .hook_script import Prompter
 from .scenario import Answers, Leaves, Scenario
+
+R = TypeVar("R")
 
 _SESSION: Final = "fuzzed"
 #: Longer than all the waiting of a scenario, in seconds: what has not ended then waits for ever.
@@ -291,15 +293,15 @@ class _World:
         try:
             await work()
         except StoreError:
-            if not self._store.failing:
+            if not self._store.failed:
                 raise
-            self._store.failing = False
+            self._store.failed = False
             await self._prompter.process_died()
             if self._store.dead:
                 await self._store.aclose()
                 if self._open_store is not None:
                     self._journal = self._open_store()
-                self._store = self._store.reborn(self._journal)
+                self._store = _WatchedStore(self._journal, self._scenario.abort_at, self._store.appends)
                 self._engine = self._new_engine()
             return False
         return True
@@ -324,29 +326,19 @@ class _World:
 
 
 class _WatchedStore(FaultyStore):
-    """A store after whose append number `abort_at` the turn is aborted."""
+    """A store after whose append number `abort_at` the turn is aborted. `appends` were tried before."""
 
-    def __init__(self, inner: Store, abort_at: int | None) -> None:
+    def __init__(self, inner: Store, abort_at: int | None, appends: int = 0) -> None:
         super().__init__(inner)
         self.abort: Callable[[str], Awaitable[None]] | None = None
+        self.appends = appends
         self._abort_at = abort_at
-        #: Whether it fails now, as planned; cleared by the code that handles it.
-        self.failing = False
 
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        self.failing = self.failing or self.appends + 1 == self.at
-        waiting = await super().append(claim, facts, status, consumed)
-        if self.appends == self._abort_at and self.abort is not None:
-            await self.abort(claim.turn)
-        return waiting
-
-    def reborn(self, inner: Store) -> "_WatchedStore":
-        """Return the store of the next process. It does not fail again."""
-        store = _WatchedStore(inner, self._abort_at)
-        store.appends = self.appends  # none is the one that fails
-        return store
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        result = await super().around(call, make)
+        if call.name == "append" and self.appends == self._abort_at and self.abort is not None:
+            await self.abort(call.turn)
+        return result
 
 
 def without_models(agent: Agent) -> Agent:

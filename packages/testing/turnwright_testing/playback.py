@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -32,15 +32,17 @@ from turnwright.model.protocol import (
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
-from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
+from turnwright.store import Claim, MemoryStore
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision
 from turnwright_states.facts import Fact, Notice
 
 from . import clock
-from .faults import FaultyStore
+from .faults import FaultyStore, StoreCall
 from .played_decisions import PlayedDecisions
 from .recording import At, Broke, Recorded, Recording, Unfinished
+
+R = TypeVar("R")
 
 #: Seconds, all skipped, after which a turn that stands still is given up: four months, for no turn's time was longer.
 _FOREVER: Final = 1e7
@@ -129,9 +131,9 @@ class _Player:
         except TimeoutError:
             raise PlaybackError(f"the turn stands still after {self._journal.written_count} facts") from None
         except StoreError:
-            if not self._journal.stopped:
+            if not self._journal.failed:
                 raise
-            self._journal.stopped = False
+            self._journal.failed = False
 
     async def _abort(self) -> None:
         await self._engine.abort(self._journal.turn)
@@ -172,8 +174,6 @@ class _Journal(FaultyStore):
         self.turn = ""
         #: Facts so far, without the notices.
         self.written_count = 0
-        #: Whether the last append was made to fail.
-        self.stopped = False
         self._then = then
         self._seconds = seconds
         #: The facts after which time passed while nobody drove.
@@ -181,22 +181,17 @@ class _Journal(FaultyStore):
         #: Seconds for which the process was held up.
         self._held_up = 0.0
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        claim = await super().create(new, facts, status, driven=driven)
-        self.turn = new.id
-        try:
-            self._count(facts)
-        except StoreError:
-            await self.release(claim)
-            raise
-        return claim
-
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        waiting = await super().append(claim, facts, status, consumed)
-        self._count(facts)
-        return waiting
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        result = await super().around(call, make)
+        if call.name == "create":
+            self.turn = call.turn
+        self.written_count += sum(not isinstance(fact, Notice) for fact in call.facts)
+        if call.facts and self._is_due(delay=False):
+            self.failed = True
+            if isinstance(result, Claim):
+                await self.release(result)
+            raise StoreError(f"the driver is stopped after {self.written_count} facts, as it was recorded")
+        return result
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         """See `Store.facts`. The facts contain the elapsed time."""
@@ -220,12 +215,6 @@ class _Journal(FaultyStore):
     def clock(self) -> float:
         """Return the time that the turn is driven by: the real one, and the time for which the process was held up."""
         return time.monotonic() + self._held_up
-
-    def _count(self, facts: Sequence[Fact]) -> None:
-        self.written_count += sum(not isinstance(fact, Notice) for fact in facts)
-        if self._is_due(delay=False):
-            self.stopped = True
-            raise StoreError(f"the driver is stopped after {self.written_count} facts, as it was recorded")
 
     def _is_due(self, *, delay: bool) -> bool:
         act = self._then[0] if self._then else None

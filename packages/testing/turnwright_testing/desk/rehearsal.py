@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 import anyio
 
@@ -26,9 +26,8 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.pairing import NO_RESULT
 from turnwright_states import EndReason
 from turnwright_states import facts as f
-from turnwright_states.fact import Fact
 from turnwright_states.limits import TOOL_TIMEOUT
-from turnwright_testing.faults import FaultyStore
+from turnwright_testing.faults import FaultyStore, StoreCall
 from turnwright_testing.play import without_models
 
 from .checks import Checks
@@ -379,12 +378,12 @@ class _DyingStore(FaultyStore):
         super().__init__(inner)
         self._results = dies_at
 
-    def _fails(self, facts: Sequence[Fact]) -> bool:
-        results = sum(isinstance(fact, f.CallSettled) for fact in facts)
+    def fault(self, call: StoreCall) -> Literal["", "die before"]:
+        results = sum(isinstance(fact, f.CallSettled) for fact in call.facts)
         if self._results is None or self.failed or not results:
-            return False
+            return ""
         self._results -= results
-        return self._results <= 0
+        return "die before" if self._results <= 0 else ""
 
 
 def _together(visits: Visits) -> list[list[int]]:

@@ -9,7 +9,7 @@ from .kill import KillAt, KillingStore, kill_this_process
 from .process import DriverProcess
 from .store import FaultyStore
 from .witness import Ran, Witness, WitnessLine
-from .wrapper import StoreWrapper
+from .wrapper import StoreCall, StoreWrapper
 
 __all__ = [
     "DriverProcess",
@@ -18,6 +18,7 @@ __all__ = [
     "KillAt",
     "KillingStore",
     "Ran",
+    "StoreCall",
     "StoreWrapper",
     "Witness",
     "WitnessLine",

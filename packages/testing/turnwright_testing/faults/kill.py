@@ -2,15 +2,15 @@
 
 import os
 import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Literal, NoReturn, TypeVar
 
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
-from turnwright_states.facts import Fact
+from turnwright.store import Store
 
-from .wrapper import StoreWrapper
+from .wrapper import StoreCall, StoreWrapper
+
+R = TypeVar("R")
 
 #: What a driver does to a store: every transaction of driving is one of these.
 Write = Literal["create", "claim", "append", "release"]
@@ -45,39 +45,23 @@ class KillingStore(StoreWrapper):
         """See `StoreWrapper.inline`. To die takes no time."""
         return self.inner.inline
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        with self._perilous("create", facts):
-            return await self.inner.create(new, facts, status, driven=driven)
-
-    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        with self._perilous("claim"):
-            return await self.inner.claim(turn_id, abandoned=abandoned)
-
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        with self._perilous("append", facts, claim.seq):
-            return await self.inner.append(claim, facts, status, consumed)
-
-    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        with self._perilous("release"):
-            await self.inner.release(claim, crashed=crashed)
-
-    @contextmanager
-    def _perilous(self, write: Write, facts: Sequence[Fact] = (), seq: int = 0) -> Iterator[None]:
-        doomed = self._is_it(write, facts, seq)
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        """Make a call, and kill this process before it, or after it, if it is the one."""
+        doomed = self._is_doomed(call)
         if doomed and not self._at.after:
             kill_this_process()
-        yield
+        result = await super().around(call, make)
         if doomed:
             kill_this_process()
+        return result
 
-    def _is_it(self, write: Write, facts: Sequence[Fact], seq: int) -> bool:
+    def _is_doomed(self, call: StoreCall) -> bool:
         at = self._at
-        if write != at.what or (at.fact and all(fact.kind != at.fact for fact in facts)):
+        if call.name != at.what or (at.fact and all(fact.kind != at.fact for fact in call.facts)):
             return False
         if at.seq:
-            return seq < at.seq <= seq + len(facts)
+            seq = 0 if call.claim is None else call.claim.seq
+            return seq < at.seq <= seq + len(call.facts)
         self._write_count += 1
         return self._write_count == at.number
 

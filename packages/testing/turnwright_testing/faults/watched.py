@@ -2,20 +2,22 @@
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 
 from turnwright.model.protocol import ModelRequest
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, NewTurn, Status, Store
+from turnwright.store import Claim, Store
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright.transcript.pairing import UnpairedError, check_pairing
-from turnwright_states.facts import Fact
 
 from .kill import kill_this_process
 from .witness import Witness
-from .wrapper import StoreWrapper
+from .wrapper import StoreCall, StoreWrapper
+
+R = TypeVar("R")
 
 
 class NotingStore(StoreWrapper):
@@ -30,43 +32,31 @@ class NotingStore(StoreWrapper):
         """See `StoreWrapper.inline`. Nothing here suspends."""
         return self.inner.inline
 
-    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
-        claim = await super().create(new, facts, status, driven=driven)
-        self._note(claim, 0, facts)
-        return claim
-
-    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        claim = await super().claim(turn_id, abandoned=abandoned)
-        self._witness.note("claimed", turn_id, claim.epoch, claim.seq)
-        return claim
-
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        before = claim.seq
-        waiting = await super().append(claim, facts, status, consumed)
-        self._note(claim, before, facts)
-        return waiting
-
-    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        await super().release(claim, crashed=crashed)
-        self._witness.note("released", claim.turn, claim.epoch)
-
-    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        in_the_way = await super().post(*items)
-        if not in_the_way:
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        """Make a call, and write a line once it was acknowledged, if it writes."""
+        before = 0 if call.claim is None else call.claim.seq
+        result = await super().around(call, make)
+        claim = call.claim if call.claim is not None else result
+        if isinstance(claim, Claim):
+            self._witness.note_all(_lines(call, claim, before))
+        elif call.items and not result:  # nothing was in the way
             self._witness.note_all(
-                [("posted", item.turn, item.id, json.loads(item.payload).get("decision", "-")) for item in items]
+                [("posted", item.turn, item.id, json.loads(item.payload).get("decision", "-")) for item in call.items]
             )
-        return in_the_way
+        return result
 
-    def _note(self, claim: Claim, before: int, facts: Sequence[Fact]) -> None:
-        first = [("claimed", claim.turn, claim.epoch, 0)] if before == 0 else []
-        wrote = [
-            ("wrote", claim.turn, claim.epoch, seq, fact.kind, checksum(fact.payload()))
-            for seq, fact in enumerate(facts, start=before + 1)
-        ]
-        self._witness.note_all([*first, *wrote])
+
+def _lines(call: StoreCall, claim: Claim, before: int) -> list[tuple[object, ...]]:
+    if call.name == "release":
+        return [("released", claim.turn, claim.epoch)]
+    if call.name == "claim":
+        return [("claimed", claim.turn, claim.epoch, claim.seq)]
+    first = [("claimed", claim.turn, claim.epoch, 0)] if before == 0 else []
+    wrote = [
+        ("wrote", claim.turn, claim.epoch, seq, fact.kind, checksum(fact.payload()))
+        for seq, fact in enumerate(call.facts, start=before + 1)
+    ]
+    return [*first, *wrote]
 
 
 def checksum(text: str) -> str:

@@ -32,10 +32,11 @@ from turnwright.tools import Tool
 from turnwright_states import Limits
 from turnwright_states import facts as f
 from turnwright_testing.behavior import Execution
+from turnwright_testing.faults.store import Fault
 from turnwright_testing.invariants import may_be_repeated
 
 from .choices import Choices
-from .disk import Disk, Fault, ProcessStore
+from .disk import Disk, ProcessStore
 from .model import SimulatedModel
 from .tools import SimulatedStage
 
