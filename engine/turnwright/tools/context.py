@@ -62,12 +62,14 @@ class Ask:
 class NeedsPersonError(PicklableError):
     """A running tool needs a person. Do not catch it: the call waits, and the turn pauses.
 
-    It is not an `Exception`, so that a tool that catches the errors of its own work does not swallow it.
+    It is not an `Exception`, so that a tool that catches the errors of its own work does not swallow it. `more` are
+    further questions: the call asks them all at once, and runs again after the last answer.
     """
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, *more: Ask) -> None:
         super().__init__(ask.question)
         self.ask = ask
+        self.more = more
 
 
 class AbortSignal:
@@ -180,8 +182,8 @@ class ToolContext(TurnContext[DepsT_co]):
 
     A tool's function receives it in a parameter annotated `ToolContext` or `ToolContext[Deps]`, which the model does
     not see. `call_id` is unique in the turn. `attempt` counts from 1. `answers` are the answers to this call's own
-    interrupts, oldest first. `grants` has everything granted so far in this turn; for the built-in tools
-    these are absolute paths.
+    interrupts, oldest first, and its replies in the order of their questions. `grants` has everything granted so far in
+    this turn; for the built-in tools these are absolute paths.
 
     `abort_signal` is set when the call should stop: the turn is aborted, the call's timeout has passed, or the call is
     canceled. After an abort the tool has the grace time to finish. A tool in a thread cannot be canceled, so it should

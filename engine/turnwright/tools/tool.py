@@ -341,7 +341,7 @@ class Tool(ABC, Generic[DepsT_contra]):
                 raise
             question = find_error(error, NeedsPersonError)
             if question is not None:
-                raise NeedsPersonError(question.ask) from error
+                raise NeedsPersonError(question.ask, *question.more) from error
             again = find_error(error, Retry)
             if again is not None:
                 raise Retry(again.feedback) from error

@@ -2,16 +2,20 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import anyio
 import anyio.lowlevel
+from msgspec.structs import asdict
 
 from turnwright._base.words import clean
 from turnwright.errors import Retry
-from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStatus, CallWaitingInput
+from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStatus, CallWaitingInput, Decision
 from turnwright_states.construct import construct_unchecked
+from turnwright_states.facts import Answered
+from turnwright_states.inputs import CallQuestion
 from turnwright_states.payload import thawed
 
 from .batch_context import BatchContext, Failed, Values
@@ -137,7 +141,7 @@ class ToolWork(WorkItem):
                 result = await tool.run(call.arguments, self._context)
             return make_result(call, CallStatus.OK, result, batch, final=tool.return_direct)
         except NeedsPersonError as needs:
-            return waits(call, needs.ask, batch)
+            return waits(call, needs.ask, batch, needs.more)
         except (Retry, ToolError) as error:
             return self._settle_error(error)
         except Exception:
@@ -226,7 +230,6 @@ def context_of(
 ) -> ToolContext:
     """Return the context for the tool of this call."""
     turn = batch.context()
-    answers = tuple(GivenAnswer(answer.decision, answer.text) for answer in call.answers)
     return ToolContext(
         turn_id=turn.turn_id,
         deps=turn.deps,
@@ -237,13 +240,25 @@ def context_of(
         usage=turn.usage,
         call_id=call.id,
         attempt=max(call.attempt, 1),
-        answers=answers,
+        answers=_order_answers(call.answers) if call.answers else (),
         grants=batch.grants,
         kept=thawed(call.kept),
         abort_signal=abort or AbortSignal(),
         _line=line or ProgressLine(),
         _callback=batch.callback,
     )
+
+
+def _order_answers(answers: Sequence[Answered]) -> tuple[GivenAnswer, ...]:
+    """Return a call's answers, with its replies in the order of their questions. One pause's are given in any order."""
+    replies = iter(sorted([answer for answer in answers if answer.decision is Decision.REPLY], key=_number_of))
+    ordered = [next(replies) if answer.decision is Decision.REPLY else answer for answer in answers]
+    return tuple([GivenAnswer(answer.decision, answer.text) for answer in ordered])
+
+
+def _number_of(answer: Answered) -> int:
+    """Return the number of an answered question, which is the end of its id."""
+    return int(answer.interrupt.rpartition("-")[2])
 
 
 #: For a tool that does not use its context.
@@ -274,10 +289,14 @@ def make_result(
     )
 
 
-def waits(call: Call, ask: Ask, batch: BatchContext) -> CallWaitingInput:
-    """Return the input that makes a call wait for a person, or for its result."""
-    return CallWaitingInput(
-        call=call.id,
+def waits(call: Call, ask: Ask, batch: BatchContext, more: Sequence[Ask] = ()) -> CallWaitingInput:
+    """Return the input that makes a call wait for people, or for its result. `more` are its further questions."""
+    first, *rest = [_question_of(question, batch) for question in (ask, *more)]
+    return CallWaitingInput(call=call.id, kept=ask.kept, more=tuple(rest), elapsed=batch.elapsed(), **asdict(first))
+
+
+def _question_of(ask: Ask, batch: BatchContext) -> CallQuestion:
+    return CallQuestion(
         interrupt_kind=ask.kind,
         question=ask.question,
         choices=ask.choices,
@@ -285,8 +304,6 @@ def waits(call: Call, ask: Ask, batch: BatchContext) -> CallWaitingInput:
         expires_at=None if ask.expires_in is None else batch.now() + ask.expires_in,
         approvals=ask.approvals,
         otherwise=ask.otherwise,
-        kept=ask.kept,
         schema=ask.schema,
         restricted=batch.restricted,
-        elapsed=batch.elapsed(),
     )

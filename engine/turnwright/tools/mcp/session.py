@@ -18,20 +18,17 @@ import mcp_types as types
 from mcp import MCPError
 from mcp.client import Client, ClientRequestContext, IncomingMessage
 from mcp.shared.exceptions import UrlElicitationRequiredError
-from mcp_types import ElicitRequestFormParams, ElicitRequestParams, ElicitRequestURLParams, ElicitResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
 from turnwright._base.version import VERSION
-from turnwright._base.words import cut_clean
 from turnwright.privacy.secrets import Secrets
-from turnwright.tools.context import NeedsPersonError, ToolContext
+from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.timing import clock_stopped
-from turnwright_states import Decision
 
+from .caller import Caller
 from .connect import Connect, InProcess, ServerLog, open_transport
-from .form import FormAnswerError, describe_form, read_form
 from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
 #: The connection to a server: a function that makes a transport, a server in this process, or an open client.
@@ -50,12 +47,9 @@ _REFUSED_WITHOUT_WORDS: Final = "server returned an error response"
 _MOST_PAGES: Final = 1_000
 #: The maximum number of a server's requests in one call. The pauses of the turn limit it too.
 _MOST_ROUNDS: Final = 100
-#: The reply that confirms a visit to a web page.
-DONE: Final = "done"
-#: The number of characters of an invalid answer that are repeated.
-_SHOWN: Final = 40
-#: Seconds that a server has to end a call after its request was canceled.
-_TO_END: Final = 5.0
+#: Seconds before a round in which the server asked for nothing but another round: the first, and the most.
+_SHORTEST_REST: Final = 0.05
+_LONGEST_REST: Final = 0.25
 
 #: The call in whose context the code runs.
 _CURRENT: Final[ContextVar["Caller | None"]] = ContextVar("turnwright_mcp_caller", default=None)
@@ -63,58 +57,6 @@ _CURRENT: Final[ContextVar["Caller | None"]] = ContextVar("turnwright_mcp_caller
 
 class ServerDownError(Exception):
     """The server cannot be reached. The message says why, without secrets."""
-
-
-class Caller:
-    """One call. Its replies so far answer the server's requests."""
-
-    def __init__(self, server: str, context: ToolContext) -> None:
-        self.server = server
-        self.context = context
-        #: The question without a reply. The call ends, and waits for a person.
-        self.needs: NeedsPersonError | None = None
-        #: A request came whose call is unknown. The call is repeated, alone.
-        self.muddled = False
-        #: The server had forgotten the session, and a new one was opened.
-        self.greeted = False
-        #: Ends the call on our side, some seconds after `needs` was set.
-        self.scope = anyio.CancelScope()
-
-    @property
-    def is_again(self) -> bool:
-        """Whether a person has answered this call, so that the server will ask the same question again."""
-        return any(answer.decision == Decision.REPLY for answer in self.context.answers)
-
-    def answer(self, request: ElicitRequestParams) -> ElicitResult | None:
-        """Return the next reply as the answer, or None if a person must answer first."""
-        if self.needs is not None:
-            return None
-        try:
-            if isinstance(request, ElicitRequestURLParams):
-                self.visit(request)
-                return ElicitResult(action="accept")
-            return ElicitResult.model_validate({"action": "accept", "content": self._fill(request)})
-        except NeedsPersonError as needs:
-            self.needs = needs
-            self.scope.deadline = min(self.scope.deadline, anyio.current_time() + _TO_END)
-            return None
-
-    def visit(self, request: ElicitRequestURLParams) -> None:
-        """Ask a person to open an address. Only the reply `done` is consent. Raises `NeedsPersonError`."""
-        question = f"{self.server} asks: {request.message}\nOpen {request.url}, then answer {DONE}."
-        why = ""
-        while (reply := self.context.ask(f"{why}{question}", [DONE]).strip()).lower() != DONE:
-            why = f"Invalid answer {cut_clean(reply, _SHOWN)!r}: answer {DONE}, or reject the call.\n"
-
-    def _fill(self, request: ElicitRequestFormParams) -> dict[str, object]:
-        question, choices = describe_form(f"{self.server} asks: {request.message}", request.requested_schema)
-        why = ""
-        while True:  # ends after the last reply, because `ask` then raises
-            reply = self.context.ask(f"{why}{question}", choices)
-            try:
-                return dict(read_form(reply, request.requested_schema))
-            except FormAnswerError as error:
-                why = f"Invalid answer: {error}\n"
 
 
 class Callers:
@@ -266,13 +208,47 @@ class McpSession:
             result = None
             with caller.scope:
                 try:
-                    result = await connection.open_client.call_tool(
-                        tool, arguments, progress_callback=partial(_pass_on, caller.context), meta=_meta(caller.context)
-                    )
+                    result = await self._request(connection, tool, arguments, caller)
                 except (RuntimeError, ValidationError) as error:
                     problem = self.hide(describe(error))
                     raise ToolError(f"server {self.name}: its answer violates the protocol: {problem}") from None
         return None if caller.needs is not None or caller.muddled else result
+
+    async def _request(
+        self, connection: _Connection, tool: str, arguments: dict[str, JsonValue], caller: Caller
+    ) -> types.CallToolResult:
+        """Send the call, over protocol 2026-07-28 in rounds. Raises `NeedsPersonError` for the questions of a round."""
+        client, rest = connection.open_client, _SHORTEST_REST
+        progress, meta = partial(_pass_on, caller.context), _meta(caller.context)
+        if client is self._way or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            return await client.call_tool(tool, arguments, progress_callback=progress, meta=meta)
+        current = caller.resume_round()
+        for _ in range(_MOST_ROUNDS):
+            caller.fill_round(current)
+            send = partial(
+                client.session.call_tool,
+                tool,
+                arguments,
+                progress_callback=progress,
+                input_responses={**current.responses} or None,
+                request_state=current.state,
+                meta=meta,
+                allow_input_required=True,
+            )
+            try:
+                result = await send()
+            except MCPError as error:
+                if error.code != types.HEADER_MISMATCH:
+                    raise
+                await _listed(client)  # the server's schema has changed, and with it the headers of the call
+                result = await send()
+            if isinstance(result, types.CallToolResult):
+                return result
+            current = caller.begin_round(result)
+            if not current.requests:
+                await anyio.sleep(rest)
+                rest = min(2 * rest, _LONGEST_REST)
+        raise ToolError(f"server {self.name}: it asked for more than {_MOST_ROUNDS} rounds in one call")
 
     async def _consider(self, error: MCPError, connection: _Connection, caller: Caller) -> None:
         """Return if the call must be repeated, else raise `NeedsPersonError` or `ToolError`."""
@@ -294,7 +270,7 @@ class McpSession:
         if not requests:
             raise ToolError(f"server {self.name}: {self.hide(error.message)}")
         for request in requests:
-            caller.visit(request)
+            caller.ask(request)
 
     async def _explain_error(self, connection: _Connection, error: MCPError) -> ToolError:
         if connection.log.needs_login:
@@ -387,7 +363,6 @@ class McpSession:
             client_info=_CLIENT_INFO,
             elicitation_callback=self._answer,
             message_handler=partial(self._on_message, connection),
-            input_required_max_rounds=_MOST_ROUNDS,
             cache=None,
         )
 
@@ -402,17 +377,11 @@ class McpSession:
         connection.ready.set()
         await connection.leave.wait()
 
-    async def _answer(
-        self, context: ClientRequestContext, params: types.ElicitRequestParams
-    ) -> types.ElicitResult | types.ErrorData:
+    async def _answer(self, context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+        del context  # over older protocols it does not name the call
         caller = await self._callers.find_caller()
         answer = None if caller is None else caller.answer(params)
-        if answer is not None:
-            return answer
-        if context.session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-            # In this protocol the server does not wait: the error ends the call on our side only.
-            return types.ErrorData(code=types.INVALID_REQUEST, message="a person must answer first")
-        return types.ElicitResult(action="cancel")
+        return answer or types.ElicitResult(action="cancel")
 
     async def _on_message(self, connection: _Connection, message: IncomingMessage) -> None:
         if isinstance(message, types.ToolListChangedNotification):

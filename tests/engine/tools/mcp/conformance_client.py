@@ -1,7 +1,7 @@
 """The program that the conformance suite of MCP tests: our client, as an app uses it.
 
 The suite gives the server's address as the last argument, and the scenario and its data in the environment. A person is
-played by a request that follows the redirects of the authorization server, and by empty forms.
+played by a request that follows the redirects of the authorization server, by first choices, and by empty forms.
 """
 
 import json
@@ -87,12 +87,13 @@ async def use(server: McpServer, calls: list[dict[str, Any]] | None, folder: Pat
 
 
 async def run_turn(tools: list[Tool], calls: list[tuple[str, dict[str, JsonValue]]]) -> str:
-    """Make the calls in one turn, and answer each question with the defaults of its form."""
+    """Make the calls in one turn, and answer each question with its first choice, or the defaults of its form."""
     model = ScriptedModel(*(asks_for(call) for call in calls), "Done.")
     async with Engine(model=model, tools=tools) as engine:
         turn: TurnResult = await engine.run(Agent(name="A", steps=len(calls) + 1), "Call each tool.")
         while turn.paused:
-            turn = await engine.resume(turn.id, {interrupt.id: "{}" for interrupt in turn.interrupts})
+            answers = {interrupt.id: next(iter(interrupt.choices), "{}") for interrupt in turn.interrupts}
+            turn = await engine.resume(turn.id, answers)
     parts = [part for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
     return "\n".join(part.text for part in parts if part.status != "ok")
 

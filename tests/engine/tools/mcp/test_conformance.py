@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 PASSING: Final = (
-    *("initialize", "tools_call", "sse-retry", "request-metadata"),
+    *("initialize", "tools_call", "sse-retry", "request-metadata", "sep-2322-client-request-state"),
     *("http-standard-headers", "http-custom-headers", "http-invalid-tool-headers"),
     *("json-schema-ref-no-deref", "json-schema-2020-12-preservation"),
     *(f"auth/metadata-{name}" for name in ("default", "var1", "var2", "var3", "issuer-mismatch")),
@@ -47,9 +47,6 @@ FAILING: Final[Mapping[str, str]] = {
     "elicitation-sep1034-client-defaults": (
         "the call must be answered while it runs: here a question pauses the turn, which cancels the call, and the call"
         " is repeated with the answer"
-    ),
-    "sep-2322-client-request-state": (
-        "a question pauses the turn, which ends the call: the repeated call does not have the server's `request_state`"
     ),
     "auth/dpop": "an extension that the SDK does not have: tokens bound to a key",
     "auth/dpop-nonce": "an extension that the SDK does not have: tokens bound to a key",

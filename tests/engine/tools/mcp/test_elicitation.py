@@ -12,8 +12,9 @@ import anyio.lowlevel
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import UrlElicitationRequiredError
+from pydantic import JsonValue
 
-from turnwright import Agent, Engine, TurnResult, reject
+from turnwright import Agent, Answer, Engine, TurnResult, reject
 from turnwright._base.background_task import background_task
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -100,7 +101,7 @@ async def test_question_of_a_server_pauses_the_turn_and_gets_the_answer(stage: S
 
 
 async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) -> None:
-    """The server starts from the beginning each time, and gets the same answers again."""
+    """An old server starts from the beginning each time, and gets the same answers again."""
     asks(stage, "ask", ("Your name?", NAME), ("Sure?", SURE))
     first, second, done = await told(target, "Ada", "yes")
     assert [turn.interrupts[0].question.splitlines()[0] for turn in (first, second)] == [
@@ -109,6 +110,167 @@ async def test_several_questions_are_a_pause_each(stage: Stage, target: Target) 
     ]
     assert second.interrupts[0].choices == ("yes", "no")
     assert results(done) == [(CallStatus.OK, "[{'name': 'Ada'}, {'sure': True}]")]
+
+
+def sure(message: str) -> types.ElicitRequest:
+    """Return a server's request for a yes or a no."""
+    return types.ElicitRequest(params=types.ElicitRequestFormParams(message=message, requested_schema=SURE))
+
+
+def drafts(stage: Stage, *messages: str, state: str = "draft-1") -> list[types.CallToolRequestParams]:
+    """Offer a tool that makes a draft in its first round, asks these questions at once, and sends the draft after it.
+
+    The returned list has the requests of rounds that made a draft.
+    """
+    first_rounds: list[types.CallToolRequestParams] = []
+
+    @stage.tool("ask", FREE)
+    async def ask(_context: Context, params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
+        if params.request_state is None:
+            first_rounds.append(params)
+            requests: types.InputRequests = {message: sure(message) for message in messages}
+            return types.InputRequiredResult(input_requests=requests, request_state=state)
+        assert params.request_state == state
+        answers = {key: answer.content for key, answer in (params.input_responses or {}).items()}  # type: ignore[union-attr]
+        return f"sent: {json.dumps(answers)}"
+
+    return first_rounds
+
+
+async def resume_later(
+    target: Target, store: MemoryStore, turn: TurnResult, answers: dict[str, str | Answer]
+) -> TurnResult:
+    """Answer a paused turn in a process of its own, with a connection of its own."""
+    async with mcp_tools({"s": target}) as tools:
+        engine = Engine(model=ScriptedModel("Done."), tools=tools, store=store)
+        return await engine.resume(turn.id, answers)
+
+
+async def begin(target: Target, store: MemoryStore) -> TurnResult:
+    async with mcp_tools({"s": target}) as tools:
+        return await Engine(model=ScriptedModel(asks_for(("s__ask", {})), "Done."), tools=tools, store=store).run(
+            AGENT, "hi"
+        )
+
+
+@pytest.mark.parametrize("state", ["draft-1", "", " \n", 'é\u2028"\\u0000\x00', "s" * 100_000])
+async def test_request_state_survives_the_pause(stage: Stage, state: str) -> None:
+    """The server's side effect of round 1 happens once, and its state comes back byte by byte (rule 28)."""
+    first_rounds, store = drafts(stage, "Send it?", state=state), MemoryStore()
+    paused = await begin(stage.server, store)
+    done = await resume_later(stage.server, store, paused, {paused.interrupts[0].id: "yes"})
+    assert results(done) == [(CallStatus.OK, 'sent: {"Send it?": {"sure": true}}')]
+    assert (len(first_rounds), len(stage.calls)) == (1, 2)
+
+
+async def test_questions_of_one_round_are_asked_at_once(stage: Stage) -> None:
+    """The answers come in another order, and belong to their questions (rule 28)."""
+    first_rounds, store = drafts(stage, "Now?", "Urgent?", "Signed?"), MemoryStore()
+    paused = await begin(stage.server, store)
+    assert [open_.question.splitlines()[0] for open_ in paused.interrupts] == [
+        "s asks: Now?",
+        "s asks: Urgent?",
+        "s asks: Signed?",
+    ]
+    now, urgent, signed = (open_.id for open_ in paused.interrupts)
+    still = await resume_later(stage.server, store, paused, {signed: "yes"})
+    done = await resume_later(stage.server, store, still, {urgent: "no", now: "yes"})
+    text = 'sent: {"Now?": {"sure": true}, "Urgent?": {"sure": false}, "Signed?": {"sure": true}}'
+    assert results(done) == [(CallStatus.OK, text)]
+    assert (len(first_rounds), len(stage.calls)) == (1, 2)
+
+
+async def test_only_unfit_answers_of_a_round_are_asked_again(stage: Stage) -> None:
+    """The server is not called for it, and the valid answers are kept."""
+    first_rounds, store = drafts(stage, "Now?", "Urgent?"), MemoryStore()
+    paused = await begin(stage.server, store)
+    now, urgent = (open_.id for open_ in paused.interrupts)
+    again = await resume_later(stage.server, store, paused, {now: "perhaps", urgent: "yes"})
+    (open_,) = again.interrupts
+    assert open_.question.startswith("Invalid answer: sure: 'perhaps' is neither yes nor no\ns asks: Now?")
+    assert len(stage.calls) == 1
+    done = await resume_later(stage.server, store, again, {open_.id: "no"})
+    assert results(done) == [(CallStatus.OK, 'sent: {"Urgent?": {"sure": true}, "Now?": {"sure": false}}')]
+    assert (len(first_rounds), len(stage.calls)) == (1, 2)
+
+
+async def test_rejecting_one_question_of_a_round_rejects_the_call(stage: Stage) -> None:
+    """Rule 17: nothing more is sent to the server."""
+    drafts(stage, "Now?", "Urgent?")
+    store = MemoryStore()
+    paused = await begin(stage.server, store)
+    now, urgent = (open_.id for open_ in paused.interrupts)
+    done = await resume_later(stage.server, store, paused, {now: reject("no"), urgent: "yes"})
+    assert [status for status, _ in results(done)] == [CallStatus.REJECTED]
+    assert len(stage.calls) == 1
+
+
+async def test_a_round_of_many_questions_takes_several_pauses(stage: Stage) -> None:
+    """A call waits for at most 64 answers at once; the rest come with its next pause (rule 16)."""
+    first_rounds, store = drafts(stage, *(f"Sure of {number}?" for number in range(70))), MemoryStore()
+    paused = await begin(stage.server, store)
+    assert len(paused.interrupts) == 64
+    rest = await resume_later(stage.server, store, paused, {open_.id: "yes" for open_ in paused.interrupts})
+    assert [open_.question.splitlines()[0] for open_ in rest.interrupts] == [
+        f"s asks: Sure of {number}?" for number in range(64, 70)
+    ]
+    done = await resume_later(stage.server, store, rest, {open_.id: "no" for open_ in rest.interrupts})
+    ((status, text),) = results(done)
+    assert (status, text.count("true"), text.count("false")) == (CallStatus.OK, 64, 6)
+    assert (len(first_rounds), len(stage.calls)) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("needs", "problem"),
+    [
+        (
+            types.InputRequiredResult(input_requests={"r": types.ListRootsRequest()}, request_state="x"),
+            "server s: it needs roots/list, which is not offered",
+        ),
+        (
+            types.InputRequiredResult(input_requests={"q": sure("Sure?")}, request_state="s" * 300_000),
+            "server s: its questions and its request_state have 300,",
+        ),
+        (
+            types.InputRequiredResult(request_state="again"),
+            "server s: it asked for more than 100 rounds in one call",
+        ),
+    ],
+)
+def test_unusual_rounds_are_errors_of_the_call(stage: Stage, needs: types.InputRequiredResult, problem: str) -> None:
+    """A server that needs what is not offered, too much, or rounds without end. The event loop skips the time."""
+
+    @stage.tool("ask", FREE)
+    async def ask(_context: Context, _params: types.CallToolRequestParams) -> types.InputRequiredResult:
+        return needs
+
+    async def scene() -> None:
+        ((status, text),) = results(await begin(stage.server, MemoryStore()))
+        assert (status, text[: len(problem)]) == (CallStatus.ERROR, problem)
+
+    clock.run(scene)
+
+
+async def test_a_round_without_questions_gets_the_next_round_at_once(stage: Stage) -> None:
+    """A server that only sheds load is called again with its state, and nobody is asked."""
+
+    @stage.tool("ask", FREE)
+    async def ask(_context: Context, params: types.CallToolRequestParams) -> str | types.InputRequiredResult:
+        if params.request_state is None:
+            return types.InputRequiredResult(request_state="half")
+        assert params.input_responses is None
+        return f"the rest after {params.request_state}"
+
+    assert results(await begin(stage.server, MemoryStore())) == [(CallStatus.OK, "the rest after half")]
+
+
+@pytest.mark.parametrize("data", [None, 7, "x", ["x"], {"state": 7}, {"requests": {"q": {"method": "boo"}}}])
+async def test_data_that_is_no_round_begins_the_call_anew(stage: Stage, data: JsonValue) -> None:
+    """Such as what another tool of this name kept, before a deployment."""
+    stage.says("ask", "fine", FREE)
+    async with mcp_tools({"s": stage.server}) as (ask,):
+        assert (await ask.run({}, ToolContext(turn_id="t1", call_id="c1", attempt=2, kept=data))).text == "fine"
+    assert (stage.calls[0].request_state, stage.calls[0].input_responses) == (None, None)
 
 
 async def test_unfit_answer_is_asked_for_again(stage: Stage, target: Target) -> None:
