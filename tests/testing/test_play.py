@@ -41,6 +41,7 @@ from turnwright_testing import (
     Answers,
     Asks,
     Behavior,
+    Broke,
     Crash,
     Cut,
     Driven,
@@ -57,6 +58,7 @@ from turnwright_testing import (
     Runs,
     Scenario,
     Stalls,
+    Unfinished,
     assert_invariants,
     clock,
     play,
@@ -379,6 +381,30 @@ def test_stalled_stream_is_given_up() -> None:
     assert texts == ["So f"]
     assert error is not None
     assert error.cause is Cause.TIMEOUT
+
+
+def test_error_streams_its_partial_reply_first() -> None:
+    """A playback and a scenario have the same model."""
+    line = ModelError("busy", cause=Cause.INTERRUPTED, partial=ModelResponse(text="So f"))
+    assert clock.run(lambda: heard(FlakyModel([line]))) == (["So f"], line)
+
+
+def test_scenario_takes_the_lines_of_recordings() -> None:
+    """`Broke` is an error of the model's code, and `Unfinished` a reply that only its turn's end stops."""
+    (driven,) = play(Scenario(script=(Broke("no key"),)))
+    assert ending(driven)[1] is EndReason.ENGINE_ERROR
+    (driven,) = played(Scenario(script=(Unfinished("So f"),), limits=Limits(seconds=60)))
+    assert ending(driven)[1] is EndReason.DEADLINE
+
+
+def test_model_may_decide_its_lines_by_the_request() -> None:
+    class Echo(FlakyModel):
+        async def next_line(self, request: ModelRequest) -> str:
+            return f"{len(self.requests)} of {len(request.messages)}"
+
+    model = Echo()
+    texts = [clock.run(lambda: heard(model))[0] for _ in range(2)]
+    assert ["".join(words) for words in texts] == ["1 of 0", "2 of 0"]
 
 
 def test_endlessly_called_model_refuses() -> None:

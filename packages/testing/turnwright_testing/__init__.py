@@ -7,12 +7,12 @@ need Hypothesis.
 
 from .behavior import Asks, Behavior, Driven, Execution, Floods, Hangs, Raises, Returns, Runs
 from .faults import FaultyStore
-from .flaky import Cut, FlakyModel, Line, Stalls
+from .flaky import Broke, Cut, FlakyModel, Line, Stalls, Unfinished
 from .hook_script import Consulted, GuardrailScript, HookScript, Refuses
 from .invariants import INVARIANTS, InvariantViolatedError, assert_invariants, check
 from .play import Build, EngineParts, play
 from .playback import PlaybackError, playback, results_of
-from .recording import At, Broke, Recorded, Recording, Unfinished
+from .recording import At, Recorded, Recording
 from .scenario import Answers, Crash, Leaves, Person, Scenario
 
 __all__ = [

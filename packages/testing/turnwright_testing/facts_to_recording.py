@@ -16,6 +16,7 @@ from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
     CallState,
     CallStatus,
+    Cause,
     Decision,
     EndReason,
     InterruptKind,
@@ -23,6 +24,7 @@ from turnwright_states import (
     Outcome,
     State,
     Turn,
+    Usage,
     batch,
 )
 from turnwright_states import facts as f
@@ -30,8 +32,8 @@ from turnwright_states.payload import thawed
 
 from .call_reader import CallReader, sub_agents
 from .decision_reader import DECIDING, DecisionReader
-from .model_lines import Line, failed_line, line_of
-from .recording import At, Broke, Recording, Unfinished
+from .flaky import Broke, Line, Unfinished
+from .recording import At, Recording
 
 #: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
 _REPLAY_SECONDS: Final = 60.0
@@ -39,6 +41,9 @@ _REPLAY_SECONDS: Final = 60.0
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
 #: The fields of an agent that say who it is, not what it may use.
 _WHO: Final = ("name", "description", "instructions", "conclude_prompt")
+
+#: The texts that a script abbreviates; see `ScriptedModel`.
+_ONE_EACH: Final = Usage(input_tokens=1, output_tokens=1)
 
 
 def read_facts(facts: Iterable[f.Fact], history: Sequence[Message] | None = None) -> tuple[Recording, tuple[str, ...]]:
@@ -131,7 +136,7 @@ class _Reader:
                 self._calls.reply(fact, self._turn)
                 calls = tuple(ResponseToolCall(call.name, call.arguments, call.raw) for call in fact.calls)
                 self._lines.append(
-                    line_of(
+                    _line_of(
                         ModelResponse(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage)
                     )
                 )
@@ -140,7 +145,7 @@ class _Reader:
             case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
                 self._synthesis.append(ModelError(fact.message, cause=fact.cause))
             case f.AttemptFailed():
-                self._lines.append(failed_line(fact))
+                self._lines.append(_failed_line(fact))
             case f.CallStarted():
                 self._start(fact)
             case f.CallSettled():
@@ -157,7 +162,7 @@ class _Reader:
                 self._stop(fact)
             case f.Concluded():
                 calls = tuple(ResponseToolCall(name, {}) for name in fact.refused)
-                self._lines.append(line_of(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
+                self._lines.append(_line_of(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
             case f.TurnEnded():
                 self._halt(fact)
             case f.MessageAdded():
@@ -387,3 +392,17 @@ def _turned_down(fact: f.Fact | None) -> bool:
 def _gave_up(fact: f.Fact | None) -> bool:
     """Whether a synthesis had no attempt left, so that it is null."""
     return isinstance(fact, f.AttemptFailed) and not fact.retry
+
+
+def _line_of(reply: ModelResponse) -> str | ModelResponse:
+    """Return the reply, as a text if nothing is lost."""
+    plain = ModelResponse(text=reply.text, usage=_ONE_EACH)
+    return reply.text if reply == plain and reply.text else reply
+
+
+def _failed_line(fact: f.AttemptFailed) -> ModelResponse | ModelError:
+    """Return the line of a failed attempt."""
+    if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
+        return ModelResponse(usage=fact.usage)
+    heard = ModelResponse(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
+    return ModelError(fact.message, cause=fact.cause, partial=heard)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from json import dumps
 from math import inf
-from typing import Final
+from typing import Final, Literal
 
 import anyio
 
@@ -45,14 +45,30 @@ class Stalls:
     seconds: float = HOUR
 
 
-#: The lines of a script: one for each model call.
-Line = str | ModelResponse | ModelError | Cut | Stalls
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A model call that had streamed `text` when the turn was aborted, or its time was up."""
+
+    text: str = ""
+    by: Literal["abort", "deadline"] = "abort"
+
+
+@dataclass(frozen=True, slots=True)
+class Broke:
+    """A model call, or a synthesis, that raised another error than `ModelError`, in these words."""
+
+    error: str
+    text: str = ""
+
+
+#: The lines of a script: one for each model call. A `ModelError` streams the text of its `partial` before it is raised.
+Line = str | ModelResponse | ModelError | Cut | Stalls | Unfinished | Broke
 
 
 class FlakyModel:
     """A model that replies by its script, line by line, the last one for ever; `requests` keeps its requests.
 
-    The arguments of calls stream in two pieces.
+    The arguments of calls stream in two pieces. Override `next_line` to decide the lines in another way.
 
     It is one model for all processes of a scenario, so the script continues where a crash cut it off. From its call
     `most` on it refuses everything: an engine that calls without end must not make a test run without end.
@@ -62,7 +78,7 @@ class FlakyModel:
     #: Clients of providers have timeouts of their own.
     silence_timeout: Final = None
 
-    def __init__(self, script: Sequence[Line]) -> None:
+    def __init__(self, script: Sequence[Line] = ()) -> None:
         self.requests: list[ModelRequest] = []
         self.most: int | None = None
         self._script = script or ("Done.",)
@@ -70,48 +86,67 @@ class FlakyModel:
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (a script takes any)
         return {}
 
+    async def next_line(self, request: ModelRequest) -> Line | None:  # noqa: ARG002 (a script does not listen)
+        """Decide the line of a request, the last one in `requests`. None: there is no line, which ends the turn."""
+        return self._script[min(len(self.requests), len(self._script)) - 1]
+
+    async def fall_silent(self, line: Unfinished) -> None:  # noqa: ARG002 (a script waits alike for both)
+        """Wait until somebody ends the call of an unfinished line."""
+        await anyio.sleep_forever()
+
     async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
         """Stream the next line of the script. See `Model.stream`."""
-        line = self._script[min(len(self.requests), len(self._script) - 1)]
         self.requests.append(request)
         if self.most is not None and len(self.requests) > self.most:
             raise ModelError(f"nobody may call a model more than {self.most} times here", cause=Cause.REJECTED)
+        line = await self.next_line(request)
+        async for item in _items(line, request):
+            yield item
         match line:
-            case Cut():
-                async for delta in _beginning(line):
-                    yield delta
-                if not line.silently:
-                    raise ModelError("the stream broke off", cause=Cause.INTERRUPTED, partial=_heard(line))
+            case Cut(silently=False):
+                raise ModelError("the stream broke off", cause=Cause.INTERRUPTED, partial=_heard(line))
             case Stalls():
-                if line.text:
-                    yield TextDelta(line.text)
                 await anyio.sleep(line.seconds)
                 raise ModelError(
                     "no byte came for too long", cause=Cause.TIMEOUT, partial=ModelResponse(text=line.text)
                 )
+            case Unfinished():
+                await self.fall_silent(line)
+            case Broke():
+                raise RuntimeError(line.error)
             case ModelError():
                 raise line.with_traceback(None)  # else it would remember every time that it was raised
             case _:
-                async for item in _whole(line, request):
-                    yield item
+                pass
 
 
-async def _whole(line: str | ModelResponse, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-    async for item in ScriptedModel(line).stream(request):
-        if isinstance(item, ModelResponse):
-            for delta in _called(item):
+async def _items(line: Line | None, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    """Stream a line up to the place where it fails."""
+    match line:
+        case Cut():
+            for delta in _beginning(line):
                 yield delta
-        yield item
+        case None | str() | ModelResponse():
+            async for item in ScriptedModel(*(() if line is None else (line,))).stream(request):
+                if isinstance(item, ModelResponse):
+                    for delta in _called(item):
+                        yield delta
+                yield item
+        case ModelError(partial=partial):
+            if partial is not None and partial.text:
+                yield TextDelta(partial.text)
+        case _:
+            if line.text:
+                yield TextDelta(line.text)
 
 
-async def _beginning(line: Cut) -> AsyncIterator[Delta]:
+def _beginning(line: Cut) -> Iterator[Delta]:
     heard = _heard(line)
     if heard.reasoning:
         yield ReasoningDelta(heard.reasoning)
     if heard.text:
         yield TextDelta(heard.text)
-    for delta in _called(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text)):
-        yield delta
+    yield from _called(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text))
 
 
 def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:

@@ -3,7 +3,7 @@
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -21,16 +21,8 @@ from turnwright.journal.inbox import abort_item
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.protocol import (
-    Delta,
-    ModelError,
-    ModelRequest,
-    ModelResponse,
-    ResponseToolCall,
-    TextDelta,
-)
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
-from turnwright.model.scripted import ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import Claim, MemoryStore
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
@@ -39,8 +31,9 @@ from turnwright_states.facts import Fact, Notice
 
 from . import clock
 from .faults import FaultyStore, StoreCall
+from .flaky import Broke, FlakyModel, Line, Unfinished
 from .played_decisions import PlayedDecisions
-from .recording import At, Broke, Recorded, Recording, Unfinished
+from .recording import At, Recorded, Recording
 
 R = TypeVar("R")
 
@@ -221,11 +214,12 @@ class _Journal(FaultyStore):
         return isinstance(act, At) and self.written_count >= act.facts and (act.what == "delay") is delay
 
 
-class _Model:
+class _Model(FlakyModel):
     """A model that replies as recorded. It knows the ids that the calls of its last reply will get."""
 
-    #: It waits as long as the recorded model did.
-    silence_timeout: Final = None
+    name = "recorded"
+    #: Its replies contain the costs that were recorded.
+    capabilities: Final = Capabilities(reports_cost=True)
 
     def __init__(
         self,
@@ -234,43 +228,28 @@ class _Model:
         abort: Callable[[], Awaitable[None]],
         decided: PlayedDecisions,
     ) -> None:
-        self.name = "recorded"
-        #: Its replies contain the costs that were recorded.
-        self.capabilities = Capabilities(reports_cost=True)
+        super().__init__()
         #: The calls of the last reply that are not looked up yet, with their ids.
         self.open_calls: list[tuple[str, ResponseToolCall]] = []
         self._lines = deque(recording.model)
         self._call_count = 0
-        self._streamed = 0
         self._journal = journal
         self._abort = abort
         self._decided = decided
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+    async def next_line(self, request: ModelRequest) -> Line | None:  # noqa: ARG002 (a recording does not listen)
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
-        self._decided.begin_reply(self._streamed)
-        self._streamed += 1
+        self._decided.begin_reply(len(self.requests) - 1)
         line = self._lines.popleft() if self._lines else None
-        match line:
-            case Unfinished() | Broke() if line.text:
-                yield TextDelta(line.text)
-            case ModelError(partial=ModelResponse(text=text)) if text:
-                yield TextDelta(text)
-            case ModelResponse():
-                self._note(line.calls)
-            case _:
-                pass
-        match line:
-            case Unfinished(by=by):
-                if by == "abort":
-                    await self._abort()
-                await anyio.sleep_forever()
-            case Broke(error=error):
-                raise RuntimeError(error)
-            case _:
-                async for item in ScriptedModel(*(() if line is None else (line,))).stream(request):
-                    yield item
+        if isinstance(line, ModelResponse):
+            self._note(line.calls)
+        return line
+
+    async def fall_silent(self, line: Unfinished) -> None:
+        if line.by == "abort":
+            await self._abort()
+        await super().fall_silent(line)
 
     def _note(self, calls: Sequence[ResponseToolCall]) -> None:
         self.open_calls = [(f"call{self._call_count + number:05d}", call) for number, call in enumerate(calls, start=1)]

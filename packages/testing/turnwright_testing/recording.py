@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.journal.answers import Answers
 from turnwright.message import FilePart, Message
-from turnwright.model.protocol import ModelError, ModelResponse
+from turnwright.model.protocol import ModelError
 from turnwright.tools import Ask, OnCrash
 from turnwright_states import (
     AttemptFailedInput,
@@ -23,6 +23,8 @@ from turnwright_states import (
     ReviewedInput,
     TrippedInput,
 )
+
+from .flaky import Broke, Line
 
 Decided = (
     RequestPreparedInput
@@ -78,22 +80,6 @@ class At:
     parallel: int = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Unfinished:
-    """A model call that had streamed `text` when the turn was aborted, or its time was up."""
-
-    text: str = ""
-    by: Literal["abort", "deadline"] = "abort"
-
-
-@dataclass(frozen=True, slots=True)
-class Broke:
-    """A model call, or a synthesis, that raised another error than `ModelError`, in these words."""
-
-    error: str
-    text: str = ""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
     """One turn, to be played again."""
@@ -107,9 +93,8 @@ class Recording:
     """The files with the prompt."""
     message_history: tuple[Message, ...] = ()
     """The messages before the turn."""
-    model: tuple[str | ModelResponse | ModelError | Unfinished | Broke, ...] = ()
-    """The model's replies, one line per call, the concluding ones at the end. A `ModelError` streams the text of its
-    `partial` before it is raised."""
+    model: tuple[Line, ...] = ()
+    """The model's replies, one line per call, the concluding ones at the end."""
     tools: tuple[str, ...] = ()
     """The names of the tools that were offered, as far as the journal knows them."""
     ignore_in_loop_detection: tuple[str, ...] = ()

@@ -1,7 +1,7 @@
 """Plays the visits of a case with the desk's real tools, and collects its faults."""
 
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -16,9 +16,7 @@ from turnwright.errors import ConfigError, StoreError
 from turnwright.events import FactEvent, TurnEvent
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.message import ToolResultPart
-from turnwright.model import ScriptedModel
-from turnwright.model.model_settings import ModelSettings
-from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
@@ -28,6 +26,7 @@ from turnwright_states import EndReason
 from turnwright_states import facts as f
 from turnwright_states.limits import TOOL_TIMEOUT
 from turnwright_testing.faults import FaultyStore, StoreCall
+from turnwright_testing.flaky import FlakyModel
 from turnwright_testing.play import without_models
 
 from .checks import Checks
@@ -346,29 +345,17 @@ class Rehearsal:
         return ", ".join(names or functions) or self._agent.name
 
 
-class _RehearsedModel:
+class _RehearsedModel(FlakyModel):
     """A model whose replies a function makes of the requests so far."""
 
     name = "rehearsed"
-    #: It is never silent.
-    silence_timeout: Final = None
 
-    def __init__(self, reply: "_ReplyFunction") -> None:
-        self.requests: list[ModelRequest] = []
+    def __init__(self, reply: Callable[[Sequence[ModelRequest]], Reply]) -> None:
+        super().__init__()
         self._reply = reply
 
-    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (it takes any)
-        return {}
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """Stream the next reply. See `Model.stream`."""
-        self.requests.append(request)
-        async for item in ScriptedModel(self._reply(self.requests)).stream(request):
-            yield item
-
-
-class _ReplyFunction(Protocol):
-    def __call__(self, requests: Sequence[ModelRequest], /) -> Reply: ...
+    async def next_line(self, request: ModelRequest) -> Reply:  # noqa: ARG002 (it is the last one of `requests`)
+        return self._reply(self.requests)
 
 
 class _DyingStore(FaultyStore):

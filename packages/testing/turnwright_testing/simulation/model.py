@@ -1,13 +1,12 @@
 """A model whose replies are chosen."""
 
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Final, Protocol
 
 from pydantic import JsonValue
 
 from turnwright.message import ToolSpec
-from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright_states import Cause, Finish, Usage
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
@@ -37,27 +36,26 @@ class ModelWorld(Protocol):
         ...
 
 
-class SimulatedModel:
+class SimulatedModel(FlakyModel):
     """The model of the process `process`."""
 
     name = "simulated"
-    #: Clients of providers have timeouts of their own.
-    silence_timeout: Final = None
 
     def __init__(self, process: str, world: ModelWorld) -> None:
+        super().__init__()
         self._process = process
         self._world = world
         self._last: tuple[ResponseToolCall, ...] = ()
 
-    def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:  # noqa: ARG002 (it takes any)
-        return {}
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-        """Stream a chosen reply. See `Model.stream`."""
+    async def next_line(self, request: ModelRequest) -> Line:
         self._world.asked(self._process, request)
         line = self._line(request)
         await self._world.pause("model")
-        async for item in FlakyModel((line,)).stream(request):
+        return line
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+        """Stream a chosen reply, each piece of which takes its time. See `Model.stream`."""
+        async for item in super().stream(request):
             yield item
             await self._world.pause("piece")
 
