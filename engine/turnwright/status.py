@@ -5,12 +5,18 @@ meanings of the endings. Every text is computed from the turn's counters, so tha
 fails while it concludes (docs/rules.md#concluding).
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from turnwright._base.words import count, cut_clean
 from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
+from turnwright_states.facts import Fact, rule_decisions
 from turnwright_states.state import Stall
+from turnwright_states.turn import fold
+from turnwright_states.verdict import RuleDecision, RuleEffect
+
+if TYPE_CHECKING:
+    from turnwright_states.rules import Rule, RuleState
 
 #: The activity of a turn in each state. A state that passes at once has no entry.
 _ACTIVITIES: Final = {
@@ -235,3 +241,79 @@ def sentinel_text(
     why = f" {guardrail.rstrip('.')}." if guardrail else ""
     happened = _APP_FAILED.get(reason) or limit_reached(turn, reason)
     return f"{happened}.{why}{noted} {REASONS[reason].for_users}".rstrip()
+
+
+#: The state of a rule in words, by its form: while it remembers calls, and while it remembers none.
+_RULE_STATES: Final = {
+    ("before", "need"): ("satisfied by", "not satisfied yet"),
+    ("after", "never"): ("in force since", "not in force yet"),
+    ("never",): ("always in force", "always in force"),
+    ("at_most", "of"): ("counted", "nothing counted yet"),
+    ("after", "then"): ("owed since", "nothing is owed"),
+    ("not_both",): ("in force since", "not in force yet"),
+}
+
+
+_DECIDED: Final[Mapping[RuleEffect, str]] = {
+    "allowed": "allowed",
+    "refused": "refused",
+    "asked": "asked about",
+    "ended": "ended the turn at",
+    "reported": "reported",
+}
+
+
+class RuleStatus(NamedTuple):
+    """The status of a rule in a turn: its state in words, the calls that the words name, and its decisions so far."""
+
+    rule: "Rule"
+    state: str
+    by: tuple[str, ...]
+    is_owed: bool
+    is_inherited: bool
+    decisions: tuple[RuleDecision, ...]
+
+    @property
+    def broken(self) -> tuple[RuleDecision, ...]:
+        """The decisions that went against a call or an answer."""
+        return tuple(decision for decision in self.decisions if decision.is_broken)
+
+    def __str__(self) -> str:
+        state = f"{self.state} {', '.join(self.by)}" if self.by else self.state
+        calls: dict[str, list[str]] = {}
+        for decision in self.decisions:
+            calls.setdefault(_DECIDED[decision.effect], []).append(decision.call or "the answer")
+        decided = [f"; {words} {list_names(list(dict.fromkeys(names)))}" for words, names in calls.items()]
+        return f"{self.rule.name}: {state}{''.join(decided)}"
+
+
+def read_rules(facts: Iterable[Fact]) -> tuple[RuleStatus, ...]:
+    """Return the status of each rule of a turn after these facts, in the order of the rules; none without rules."""
+    facts = list(facts)
+    history = fold(facts).rules
+    if history is None:
+        return ()
+    decisions: dict[str, list[RuleDecision]] = {}
+    for fact in facts:
+        for decision in rule_decisions(fact):
+            decisions.setdefault(decision.rule, []).append(decision)
+    return tuple(
+        RuleStatus(
+            state.rule,
+            *_describe_rule(state),
+            is_owed=state.is_owed,
+            is_inherited=state.is_inherited,
+            decisions=tuple(decisions.get(state.rule.name, ())),
+        )
+        for state in history.states()
+    )
+
+
+def _describe_rule(state: "RuleState") -> tuple[str, tuple[str, ...]]:
+    """Return the state of a rule in words, and the calls that they name."""
+    if state.gap:
+        return state.gap, ()
+    if not state.remembered and state.is_owed:
+        return "owed", ()
+    remembers, remembers_none = _RULE_STATES[state.rule.form]
+    return (remembers, state.remembered) if state.remembered else (remembers_none, ())

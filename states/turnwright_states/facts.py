@@ -12,7 +12,7 @@ A fact also has its words for pages, logs, events and the command line (`fact.py
 further changes.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -41,6 +41,7 @@ from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, Stall, State
+from .verdict import RuleDecision, RuleEffect
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -156,17 +157,24 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
         return bool(self.call) and self.id.startswith(f"{self.call}/")
 
 
-#: What the effect of a broken rule did to its call.
-_EFFECTS: Final[Mapping[str, str]] = {"refuse": "refused", "ask": "refused", "end": "ended", "report": "reported"}
+#: What an effect did to the call that a fact is about; a question that no pause was left for is a refusal.
+_EFFECTS: Final[Mapping[str, RuleEffect]] = {
+    "": "allowed",
+    "refuse": "refused",
+    "ask": "refused",
+    "end": "ended",
+    "report": "reported",
+}
+_ASKED: Final[Mapping[str, RuleEffect]] = {"ask": "asked"}
 
 
-def _broken(verdicts: Iterable[RuleVerdict]) -> list[str]:
-    """Return the words of broken rules, such as `refused by verify-first (by: call00003)`."""
-    broken = [verdict for verdict in verdicts if verdict.broken]
+def _decisions(
+    verdicts: Iterable[RuleVerdict], call: str | None, effects: Mapping[str, RuleEffect] = _EFFECTS
+) -> list[RuleDecision]:
     return [
-        f"{_EFFECTS.get(verdict.broken, verdict.broken)} by {verdict.rule}"
-        + (f" (by: {', '.join(verdict.by)})" if verdict.by else "")
-        for verdict in broken
+        RuleDecision(effects[verdict.broken], verdict.rule, call, verdict.by, verdict.words)
+        for verdict in verdicts
+        if verdict.broken in effects
     ]
 
 
@@ -474,7 +482,7 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
-        reported = "".join(f"; {words}" for words in _broken(self.rules))
+        reported = "".join(f"; {decision}" for decision in _decisions(self.rules, self.call) if decision.is_broken)
         return _call(self.call, tools) + attempt + decided(self.decisions) + reported
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
@@ -513,7 +521,8 @@ class CallSettled(Fact, frozen=True, kw_only=True):
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         if self.rules:
-            return f"{_call(self.call, tools)}: {'; '.join(_broken(self.rules))}{decided(self.decisions)}"
+            rules = "; ".join(map(str, _decisions(self.rules, self.call)))
+            return f"{_call(self.call, tools)}: {rules}{decided(self.decisions)}"
         result = f": {self.result}" if self.result else ""
         return f"{_call(self.call, tools)}: {self.status}{decided(self.decisions)}{result}"
 
@@ -789,6 +798,24 @@ class Notice(Fact, frozen=True, kw_only=True):
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return INFO, f"notice: {self.limit}" + (f", {self.used:g} of {self.of:g}" if self.of else "")
+
+
+def rule_decisions(fact: Fact) -> list[RuleDecision]:
+    """Return what rules decided about the call or the answer of a fact."""
+    match fact:
+        case CallStarted() | CallSettled():
+            return _decisions(fact.rules, fact.call)
+        case CallWaiting():
+            verdicts = [verdict for interrupt in fact.interrupts for verdict in interrupt.rules]
+            return _decisions(verdicts, fact.call, _ASKED)
+        case Reviewed():
+            return _decisions(fact.rules, None)
+        case TurnEnded(guardrail=TrippedGuardrail(checks="rule") as rule):
+            by, call = rule.metadata.get("by", ()), rule.metadata.get("call")
+            evidence = tuple(map(str, by)) if isinstance(by, Sequence) else ()
+            return [RuleDecision("ended", rule.name, None if call is None else str(call), evidence, rule.message)]
+        case _:
+            return []
 
 
 KINDS: Final[Mapping[str, type[Fact]]] = {fact.kind: fact for fact in Fact.__subclasses__()}

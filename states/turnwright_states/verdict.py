@@ -66,3 +66,28 @@ class Finding(NamedTuple):
     rule: str
     words: str
     path: tuple[str, ...] = ()
+
+
+#: What a rule did to a call or an answer.
+RuleEffect: TypeAlias = Literal["allowed", "refused", "asked", "ended", "reported"]
+
+
+class RuleDecision(NamedTuple):
+    """The decision of a rule in a turn: `refused by verify-first (by: call00003)`."""
+
+    effect: RuleEffect
+    rule: str
+    #: The id of the call; None for an answer.
+    call: str | None
+    #: The ids of the last earlier calls that decided it, at most three.
+    by: tuple[str, ...] = ()
+    #: Why the rule is broken; empty for a rule that allows the call.
+    words: str = ""
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the rule is broken."""
+        return self.effect != "allowed"
+
+    def __str__(self) -> str:
+        return f"{self.effect} by {self.rule}" + (f" (by: {', '.join(self.by)})" if self.by else "")

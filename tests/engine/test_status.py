@@ -1,7 +1,9 @@
 """The words for a turn's activity, its limits and its ending, which every surface shares."""
 
 import pytest
+from tests.engine.ruled_turn import AGENT, engine_with_rules
 
+from turnwright import Agent
 from turnwright.status import (
     LIMIT_REASONS,
     LIMITS,
@@ -13,9 +15,12 @@ from turnwright.status import (
     describe_work,
     limit_reached,
     name_limit,
+    read_rules,
     sentinel_text,
 )
+from turnwright.store import MemoryStore
 from turnwright_states import REASONS, EndReason, Limits, State, Turn
+from turnwright_states import facts as f
 
 _ALL: Limits = Limits(steps=5, tool_calls=50, tokens=1_000, cost=1.0, seconds=60.0)
 
@@ -55,3 +60,27 @@ def test_pause_and_nearest_limit_are_sentences() -> None:
 def test_work_of_a_turn_lists_calls_before_figures() -> None:
     assert describe_work(2, 1, ["283 tokens", "2.9 s"]) == "2 steps (1 tool call, 283 tokens, 2.9 s)"
     assert describe_work(1, 0, ["0.1 s"]) == "1 step (0.1 s)"
+
+
+@pytest.mark.anyio
+async def test_rules_are_described_with_their_state_and_decisions() -> None:
+    """Each rule of a turn has a line: its state, what it is owed, and each call or answer that it judged."""
+    async with engine_with_rules(MemoryStore()) as engine:
+        turn = await engine.run(AGENT, "Pay order 7 back.")
+        facts = [fact for _, fact in await engine.store.facts(turn.id)]
+    assert list(map(str, read_rules(facts))) == [
+        "verify-first: satisfied by call00002; refused call00001; allowed call00003",
+        "large: always in force; asked about call00006",
+        "tested: nothing is owed; refused the answer",
+        "noted: always in force; reported call00004",
+    ]
+    answer = next(place for place, fact in enumerate(facts) if isinstance(fact, f.ModelReplied) and fact.text)
+    owed = read_rules(facts[:answer])[2]
+    assert (str(owed), owed.is_owed, owed.by) == ("tested: owed since call00004", True, ("call00004",))
+
+
+@pytest.mark.anyio
+async def test_no_rule_is_read_from_a_turn_without_rules() -> None:
+    async with engine_with_rules(MemoryStore()) as engine:
+        turn = await engine.run(Agent(name="Clerk"), "Pay order 7 back.")
+        assert read_rules(fact for _, fact in await engine.store.facts(turn.id)) == ()

@@ -33,9 +33,11 @@ from turnwright.message import (
     ToolResultPart,
 )
 from turnwright.result import TurnResult
+from turnwright.status import RuleStatus, read_rules
 from turnwright.store import ClaimSpan, InboxKind, Store, TurnRow
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
+from turnwright_states.verdict import RuleDecision
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .packages import import_part
@@ -43,7 +45,7 @@ from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
 from .sessions import find_session
 from .stores import Journal, find_turn, store_flag, use_store
-from .summary import closing_lines, print_closing
+from .summary import closing_lines, print_closing, rule_lines
 from .view import file_line, forked, with_status
 
 #: The width of the column with the role.
@@ -90,19 +92,22 @@ def show(
     if journal:
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
             echo(line)
-    elif as_json:
-        echo_json(_result_record(result) | _origin(started) | _below(below))
+        return
+    rules = read_rules(fact for _, fact in facts)
+    if as_json:
+        echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
     else:
+        broken = _broken_rules(rules)
         print_lines([*_called(started), *forked(started)])
         for message in result.messages:
-            print_lines(_message_lines(message, below), hang=_MARGIN)
+            print_lines(_message_lines(message, below, broken), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
             print_lines(_begun(facts))
         flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
-        print_closing(result, closing, flags=flags)
+        print_closing(result, [*closing, *rule_lines(rules)], flags=flags)
 
 
 def _begun(facts: Journal) -> list[str]:
@@ -115,28 +120,32 @@ def _begun(facts: Journal) -> list[str]:
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
     turns = use_store(store, partial(_session, prefix=session))
-    for result, below, started in turns:
+    for result, below, started, rules in turns:
         if as_json:
-            echo_json(_result_record(result) | _origin(started) | _below(below))
+            echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
             continue
+        broken = _broken_rules(rules)
         ending = f"{result.outcome}: {result.reason}" if result.outcome is not None else result.state
         print_lines([f"turn {result.id}: {ending}"])
         for message in result.messages:
-            print_lines(_message_lines(message, below), hang=_MARGIN)
+            print_lines(_message_lines(message, below, broken), hang=_MARGIN)
         if result.outcome is None:
             print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
 
 
-async def _session(store: Store, *, prefix: str) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]]:
-    """Return the turns of a session, oldest first, with their sub-agents' rows and their first facts."""
+async def _session(
+    store: Store, *, prefix: str
+) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]]:
+    """Return the turns of a session, oldest first, with their sub-agents' rows, their first facts and their rules."""
     name = await find_session(store, prefix=prefix)
     rows = await store.turns(session=name)
     if not rows:
         raise SessionNotFoundError(name)
-    turns: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted]] = []
+    turns: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]] = []
     for row in reversed(rows):
         result, facts = await Engine(store=store).get(row.id), await store.facts(row.id)
-        turns.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts)))
+        rules = read_rules(fact for _, fact in facts)
+        turns.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts), rules))
     return turns
 
 
@@ -258,12 +267,48 @@ def _called(started: TurnStarted) -> list[str]:
     return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
 
 
-def _message_lines(message: Message, below: Mapping[str, TurnRow]) -> list[str]:
-    lines = [line for part in message.parts for line in _part(part, below)]
+def _rule_records(rules: Sequence[RuleStatus]) -> dict[str, JsonValue]:
+    if not rules:
+        return {}
+    records: list[JsonValue] = [
+        {
+            "rule": status.rule.name,
+            "form": list(status.rule.form),
+            "effect": status.rule.effect,
+            "scope": status.rule.scope,
+            "state": status.state,
+            "by": list(status.by),
+            "owed": status.is_owed,
+            "inherited": status.is_inherited,
+            "decisions": [
+                {"effect": decision.effect, "call": decision.call, "by": list(decision.by), "words": decision.words}
+                for decision in status.decisions
+            ],
+        }
+        for status in rules
+    ]
+    return {"rules": records}
+
+
+def _broken_rules(rules: Sequence[RuleStatus]) -> Mapping[str, list[RuleDecision]]:
+    """Return the decisions of rules that went against each call."""
+    decisions: dict[str, list[RuleDecision]] = {}
+    for status in rules:
+        for decision in status.broken:
+            decisions.setdefault(decision.call or "", []).append(decision)
+    return decisions
+
+
+def _message_lines(
+    message: Message, below: Mapping[str, TurnRow], broken: Mapping[str, Sequence[RuleDecision]]
+) -> list[str]:
+    lines = [line for part in message.parts for line in _part(part, below, broken)]
     return [f"{message.role + ':' if not index else '':<{_MARGIN}}{line}" for index, line in enumerate(lines)]
 
 
-def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PLR0911 (one case a part: flat)
+def _part(  # noqa: PLR0911 (one case a part: flat)
+    part: AnyPart, below: Mapping[str, TurnRow], broken: Mapping[str, Sequence[RuleDecision]]
+) -> list[str]:
     match part:
         case StepStartPart():
             return [f"-- step {part.step_number}"]
@@ -274,7 +319,8 @@ def _part(part: AnyPart, below: Mapping[str, TurnRow]) -> list[str]:  # noqa: PL
         case ToolCallPart():
             call, *arguments = map(spelled, call_lines(part.name, part.arguments))
             sub_turn = [_sub_turn_line(below[part.id])] if part.id in below else []
-            return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn]
+            decisions = [f"  {cut_line(str(decision))}" for decision in broken.get(part.id, ())]
+            return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn, *decisions]
         case ToolResultPart():
             first, *rest = part.text.splitlines() or [""]
             files = [file_line(file.to_json()) for file in part.files]

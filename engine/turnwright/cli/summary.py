@@ -1,5 +1,6 @@
 """The last lines of a run: how the turn ended in one sentence, what to do next, and with `--verbose` the details."""
 
+from collections.abc import Sequence
 from typing import Final
 
 from turnwright._base.ids import root_of
@@ -10,6 +11,7 @@ from turnwright.privacy.invisible import exact
 from turnwright.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
+    RuleStatus,
     describe_ending,
     describe_lost_driver,
     describe_nearest_limit,
@@ -87,6 +89,11 @@ def detail_lines(result: TurnResult) -> list[str]:
     if result.next_limit:
         lines.append(f"nearest:  {result.next_limit}")
     return [*lines, f"path:     {path_words(result.path)}"]
+
+
+def rule_lines(rules: Sequence[RuleStatus]) -> list[str]:
+    """Return the status of each rule, a line each: its state, the calls that it judged, and what is owed."""
+    return [f"rule:     {cut_line(str(status), 600)}" for status in rules]
 
 
 def print_closing(result: TurnResult, lines: list[str], *, flags: str = "") -> None:
@@ -230,6 +237,8 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
 def _about(interrupt: Interrupt) -> list[str]:
     """Return who has approved so far, how far the work is, and when the interrupt expires."""
     lines = [f"    approved by {describe_approvals(interrupt)}"] if interrupt.is_shared else []
+    if interrupt.rules:
+        lines.append(f"    asked by {exact(cut_line(', '.join(interrupt.rules), 600))}")
     if interrupt.progress is not None:
         lines.append(f"    progress: {exact(str(interrupt.progress))}")
     if interrupt.expires_at is not None:

@@ -3,7 +3,7 @@
 from turnwright_states.verdict import Broken, Effect, Finding
 
 from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
-from .history import Held, History, Judgment
+from .history import Held, History, Judgment, RuleState
 from .pattern import ANSWER, USER, CallPattern
 from .rule import (
     EFFECTS,
@@ -39,6 +39,7 @@ __all__ = [
     "Rule",
     "RuleLanguageError",
     "RuleList",
+    "RuleState",
     "Scene",
     "Scope",
     "Truth",

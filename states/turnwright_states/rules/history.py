@@ -44,6 +44,20 @@ class Judgment(NamedTuple):
 _NO_RULE: Final = Judgment()
 
 
+class RuleState(NamedTuple):
+    """The state of a rule: the calls that a later verdict may name, and whether an answer is owed something.
+
+    `gap` says why the rule refuses all that it judges, if its history is not whole. `is_inherited`: the rule is the
+    caller's.
+    """
+
+    rule: Rule
+    remembered: tuple[str, ...]
+    is_owed: bool
+    gap: str
+    is_inherited: bool
+
+
 class _Counting(NamedTuple):
     place: int
     pattern: ToolPattern
@@ -367,6 +381,17 @@ class History:
     def unmet(self) -> tuple[str, ...]:
         """Return the rules whose `then` has not come yet, without those of a caller."""
         return tuple(monitor.rule.name for monitor in self._monitors if monitor.is_owed and not monitor.is_inherited)
+
+    def states(self) -> tuple[RuleState, ...]:
+        """Return the state of each rule, in the order of the rules."""
+        states: dict[str, RuleState] = {}
+        for monitor in self._monitors:
+            rule = monitor.rule
+            before = states.get(rule.name)
+            events = dict.fromkeys((*(() if before is None else before.remembered), *monitor.remembered))
+            is_owed = monitor.is_owed and not monitor.is_inherited
+            states[rule.name] = RuleState(rule, tuple(events), is_owed, monitor.gap, monitor.is_inherited)
+        return tuple(states.values())
 
     def are_coupled(self, tool: str, next_tool: str) -> bool:
         """Return whether one rule names both tools, so that their calls start in the order of the reply."""

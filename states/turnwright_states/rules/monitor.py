@@ -75,6 +75,11 @@ class Monitor:
         return False
 
     @property
+    def remembered(self) -> Evidence:
+        """The last calls that the state remembers: those that a later verdict may name."""
+        return ()
+
+    @property
     def counted_fields(self) -> Fields:
         """The compared fields of the calls whose starts are counted."""
         return self.here
@@ -204,6 +209,10 @@ class _StartsMonitor(Monitor):
         #: The keys of the starts that are not certain.
         self._keys: dict[str, str | None] = {}
 
+    @property
+    def remembered(self) -> Evidence:
+        return self._events(self._starts)
+
     def detach(self) -> None:
         self._starts = {key: starts.copy() for key, starts in self._starts.items()}
         self._keys = {**self._keys}
@@ -299,6 +308,16 @@ class _NeedMonitor(Monitor):
         #: The starts that used up their need: the last certain one of each key, and those that are not certain.
         self._uses: dict[str | None, dict[str, int]] = {}
         self._keys: dict[str, str | None] = {}
+
+    @property
+    def remembered(self) -> Evidence:
+        unused = [
+            (call.order, call.event)
+            for key, calls in self._ok.items()
+            for call in calls.values()
+            if call.order > self._last_use(key)
+        ]
+        return tuple([event for _, event in sorted(unused)[-MOST_EVIDENCE:]])
 
     def detach(self) -> None:
         self._ok = {key: {**calls} for key, calls in self._ok.items()}

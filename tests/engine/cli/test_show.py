@@ -236,3 +236,19 @@ def test_journal_shows_the_epoch_and_the_time_of_each_later_claim() -> None:
     assert len(lines) == 4
     assert lines[2].startswith("      epoch 4, driven by two since 2025-11-2")
     assert [*journal_lines(facts)] == [lines[0], lines[1], lines[3]]
+
+
+def test_rules_are_shown_at_their_calls_and_with_their_state(cli: "Cli", endpoint: "Endpoint") -> None:
+    """A call says which rule refused it, and each rule has a line with its state."""
+    rules = "rules:\n  - {name: one-look, at_most: 1, of: read_file}\n"
+    cli.write("AGENTS.md", f"---\nname: Tidier\n{rules}---\nTidy up.\n")
+    endpoint.calls(("read_file", {"path": "AGENTS.md"}), ("read_file", {"path": "b.txt"})).says("Not done.")
+    done = cli.run("run", "Look twice", "--agents", "AGENTS.md", "--json")
+    text = cli.run("show", done.turn).out
+    assert "  refused by one-look (by: call00001)\n" in text
+    assert "rule:     one-look: counted call00001; allowed call00001; refused call00002" in text
+    (record,) = cli.run("show", done.turn, "--json").events
+    (rule,) = record["rules"]
+    assert (rule["rule"], rule["state"], rule["by"], rule["owed"]) == ("one-look", "counted", ["call00001"], False)
+    effects = [(decision["effect"], decision["call"], decision["by"]) for decision in rule["decisions"]]
+    assert effects == [("allowed", "call00001", []), ("refused", "call00002", ["call00001"])]

@@ -86,7 +86,7 @@ class Pages:
             "turn": turn,
             "step": step,
             "tab": tab,
-            "tabs": TABS.values(),
+            "tabs": [tab for tab in TABS.values() if tab.applies(turn)],
             "asks": kind_of_question,
             "link": _Links(
                 path,

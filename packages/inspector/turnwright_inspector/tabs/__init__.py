@@ -4,16 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright_inspector.views.turn_record import TabContext
+from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 
-from . import budgets, chart, journal, reproduce, request, timeline, transcript
+from . import budgets, chart, journal, reproduce, request, rules, timeline, transcript
 
 
 @dataclass(frozen=True, slots=True)
 class Tab:
     """A tab. Its template `tabs/{name}.html` receives the result of `view`, which runs in a thread of its own.
 
-    `history`: it shows what was said before the turn. `below`: it shows the turns of sub-agents.
+    `history`: it shows what was said before the turn. `below`: it shows the turns of sub-agents. `applies` returns
+    whether a turn has it.
     """
 
     name: str
@@ -21,6 +22,7 @@ class Tab:
     view: Callable[[TabContext], object]
     history: bool = False
     below: bool = False
+    applies: Callable[[TurnRecord], bool] = lambda _: True
 
 
 TABS: Final = {
@@ -31,6 +33,7 @@ TABS: Final = {
         Tab("request", "Request", request.view, history=True),
         Tab("chart", "Chart", chart.view),
         Tab("budgets", "Limits", budgets.view),
+        Tab("rules", "Rules", rules.view, applies=lambda turn: bool(turn.started.rules)),
         Tab("journal", "Journal", journal.view),
         Tab("reproduce", "Reproduce", reproduce.view, history=True),
     )

@@ -11,6 +11,7 @@ from turnwright.transcript.part_seq import fact_of
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_inspector.views.call_row import CallRow, call_row
 from turnwright_inspector.views.pagination import Window
+from turnwright_inspector.views.rule_decisions import DecisionRow, decision_rows
 from turnwright_inspector.views.steps import Step
 from turnwright_inspector.views.turn_record import TabContext
 
@@ -76,7 +77,11 @@ def view(tab_context: TabContext) -> TranscriptView:
     rows = tuple(_rows(messages))
     window = Window.of(len(rows), _PAGE, tab_context.until, _rows_of(tab_context.step, rows, messages))
     ids = message_ids(turn.row.id, messages)
-    transcript = _Lines(tab_context, results)
+    decisions: dict[str, list[DecisionRow]] = {}
+    if turn.started.rules:
+        for row in decision_rows(turn.row.id, turn.facts):
+            decisions.setdefault(row.decision.call or "", []).append(row)
+    transcript = _Lines(tab_context, results, decisions)
     lines = tuple(
         transcript.line(place, ids[place], messages[place], [part for row in group for part in row.parts])
         for place, group in groupby(rows[window.part], key=lambda row: row.place)
@@ -123,10 +128,14 @@ def _rows_of(step: Step | None, rows: Sequence[_Row], messages: Sequence[Message
 
 @dataclass(frozen=True, slots=True)
 class _Lines:
-    """Makes the lines of a turn's messages. `results` are those of its calls, by their ids."""
+    """Makes the lines of a turn's messages. `results` are those of its calls, by their ids.
+
+    `decisions` are those of rules about each call.
+    """
 
     tab_context: TabContext
     results: Mapping[str, ToolResultPart]
+    decisions: Mapping[str, Sequence[DecisionRow]]
 
     def line(self, place: int, name: str, message: Message, parts_of_row: Sequence[AnyPart]) -> TranscriptLine:
         steps, first = self.tab_context.turn.steps, _first(message)
@@ -141,6 +150,6 @@ class _Lines:
             return None
         call = None if step is None else step.call(part.id)
         turn = self.tab_context.turn
-        row = call_row(part, self.results.get(part.id), call, turn.children)
+        row = call_row(part, self.results.get(part.id), call, turn.children, self.decisions.get(part.id, ()))
         gone = row.status == "running" and not turn.cut and not turn.driven
         return replace(row, status="interrupted") if gone else row

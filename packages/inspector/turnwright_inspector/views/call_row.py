@@ -1,7 +1,7 @@
 """A tool call in one row: `look_up(word="alpha")`, what it gave, and what opens below it."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from turnwright.privacy.redaction import redactor
 from turnwright.store import TurnRow
 from turnwright_states.payload import thawed
 
+from .rule_decisions import DecisionRow
 from .steps import StepCall
 
 #: Characters of the call, of one of its arguments, and of its result. A screen shows fewer.
@@ -63,7 +64,7 @@ class CallRow:
 
     `status` is as in `StepCall`, or `interrupted` if it ran when the driver died. `seconds` is None until it has ended.
     `raw` is what the model wrote where that is not a JSON object. `child` is the id of the turn that it drove, and
-    `sub_turn` that turn's row.
+    `sub_turn` that turn's row. `decisions` are those of rules about it.
     """
 
     id: str
@@ -78,12 +79,20 @@ class CallRow:
     result: ToolResultPart | None
     child: str | None
     sub_turn: TurnRow | None
+    decisions: tuple[DecisionRow, ...] = ()
 
 
 def call_row(
-    part: ToolCallPart, result: ToolResultPart | None, call: StepCall | None, children: Mapping[str, TurnRow]
+    part: ToolCallPart,
+    result: ToolResultPart | None,
+    call: StepCall | None,
+    children: Mapping[str, TurnRow],
+    decisions: Sequence[DecisionRow] = (),
 ) -> CallRow:
-    """Return the row of a call. `call` is what the journal's steps say of it, None where they do not know it."""
+    """Return the row of a call. `call` is what the journal's steps say of it, None where they do not know it.
+
+    `decisions` are those of rules about the call.
+    """
     raw = call.made.raw if call is not None else ""
     arguments = redactor().hide_fields(thawed(part.arguments))
     status = call.status if call is not None else "open" if result is None else str(result.status)
@@ -100,6 +109,7 @@ def call_row(
         result=result,
         child=None if call is None else call.child,
         sub_turn=children.get(part.id),
+        decisions=tuple(decisions),
     )
 
 

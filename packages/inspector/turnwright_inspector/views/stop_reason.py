@@ -15,6 +15,7 @@ from turnwright.status import (
     describe_work,
     find_nearest_limit,
     limit_reached,
+    list_names,
     name_limit,
 )
 from turnwright.store import InboxKind
@@ -145,6 +146,7 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
     if result.also_reached:
         further.append(f"Also reached: {', '.join(map(name_limit, result.also_reached))}.")
     further += [result.advice] if done and result.advice else []
+    further += [f"Owed by rules when it ended: {list_names(result.unmet)}."] if result.unmet else []
     further += [f"Not delivered: {text}" for text in result.undelivered]
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
