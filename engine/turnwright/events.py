@@ -401,7 +401,7 @@ def event_of(turn_id: str, seq: int, fact: f.Fact, transcript: Transcript) -> St
                 guardrail=fact.guardrail,
             )
         case f.Paused():
-            interrupts = Interrupt.all_of(turn_id, turn, transcript.started_at)
+            interrupts = Interrupt.all_of(turn_id, turn, transcript.started_at, transcript.asked_at)
             return TurnPausedEvent(turn=turn_id, seq=seq, interrupts=interrupts, tools=transcript.tools)
         case f.CallStarted() | f.CallSettled() | f.CallWaiting():
             tool = transcript.calls.get(fact.call, "")

@@ -13,7 +13,7 @@ from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
 from turnwright_states.facts import Fact, rule_decisions
 from turnwright_states.state import Stall
 from turnwright_states.turn import fold
-from turnwright_states.verdict import RuleDecision, RuleEffect
+from turnwright_states.verdict import RuleDecision
 
 if TYPE_CHECKING:
     from turnwright_states.rules import Rule, RuleState
@@ -254,13 +254,8 @@ _RULE_STATES: Final = {
 }
 
 
-_DECIDED: Final[Mapping[RuleEffect, str]] = {
-    "allowed": "allowed",
-    "refused": "refused",
-    "asked": "asked about",
-    "ended": "ended the turn at",
-    "reported": "reported",
-}
+#: What a rule did, before the calls that it did it to.
+_DECIDED: Final = {"ask": "asked about", "end": "ended the turn at"}
 
 
 class RuleStatus(NamedTuple):
@@ -282,7 +277,8 @@ class RuleStatus(NamedTuple):
         state = f"{self.state} {', '.join(self.by)}" if self.by else self.state
         calls: dict[str, list[str]] = {}
         for decision in self.decisions:
-            calls.setdefault(_DECIDED[decision.effect], []).append(decision.call or "the answer")
+            words = _DECIDED.get(decision.effect, decision.participle)
+            calls.setdefault(words, []).append(decision.call or "the answer")
         decided = [f"; {words} {list_names(list(dict.fromkeys(names)))}" for words, names in calls.items()]
         return f"{self.rule.name}: {state}{''.join(decided)}"
 

@@ -29,6 +29,7 @@ from turnwright_states import (
 from turnwright_states import facts as f
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
 from turnwright_states.payload import frozen
+from turnwright_states.verdict import RuleDecision
 
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
@@ -113,7 +114,8 @@ class CallWork(Struct, eq=False, kw_only=True):
     """One execution of a started call, or the use of its result from outside.
 
     `child` is the id of the sub-agent's turn that it drives, if it drives one. `via` is the channel of the last answer
-    to its questions, if there is one.
+    to its questions, if there is one, and `wait` the seconds until that answer, if they are known. `broken` are the
+    rules that the call breaks and may run all the same: they only report, or a person approved it.
 
     When the block ends, `status` is the call's status, `waiting`, or empty if it was interrupted. `result` is the text
     for the model. `error` names the kind of an error.
@@ -126,6 +128,8 @@ class CallWork(Struct, eq=False, kw_only=True):
     attempt: int
     child: str = ""
     via: str = ""
+    wait: float | None = None
+    broken: tuple[RuleDecision, ...] = ()
     status: str = ""
     result: str = ""
     error: str = ""
@@ -133,6 +137,18 @@ class CallWork(Struct, eq=False, kw_only=True):
     def failed(self, error: BaseException) -> None:
         """Set the kind of error from an exception of the tool."""
         self.error = error_type(error)
+
+
+class JudgedCall(Struct, frozen=True):
+    """A call, or an answer (without `call` and `tool`), that breaks rules: the severest one first.
+
+    `runs`: the rules only report, and the call has a block of its own.
+    """
+
+    decisions: tuple[RuleDecision, ...]
+    call: str = ""
+    tool: str = ""
+    runs: bool = False
 
 
 class Move(Struct, frozen=True):
@@ -165,6 +181,10 @@ class TurnTelemetry(Protocol):
         """Receive a journaled transition."""
         ...
 
+    def judged(self, judged: JudgedCall) -> None:
+        """Receive a call or an answer that breaks rules."""
+        ...
+
     def attempt(self, work: AttemptWork) -> Block:
         """Return the block of one attempt."""
         ...
@@ -185,8 +205,15 @@ class Telemetry(Protocol):
 class ObservedSegment:
     """Reports one segment to the telemetry. No error of the telemetry leaves it."""
 
-    def __init__(self, telemetry: Telemetry, work: TurnWork) -> None:
+    def __init__(
+        self, telemetry: Telemetry, work: TurnWork, asked_at: Callable[[str], float | None] = lambda _: None
+    ) -> None:
         self.work = work
+        self._asked_at = asked_at
+        #: The reported rules of calls that start.
+        self._reported: dict[str, tuple[RuleDecision, ...]] = {}
+        #: The tools of calls, by their ids.
+        self._tools = {call.id: call.name for call in work.turn.batch.values()}
         #: The turn itself. The telemetry receives copies, so that it changes nothing.
         self.turn = work.turn
         work.turn = work.turn.copy()
@@ -209,7 +236,11 @@ class ObservedSegment:
             turn=journal.machine.turn,
             begun=tuple(fact for _, fact in journal.fold.facts) if new else (),
         )
-        return cls(telemetry, work)
+
+        def read_time(interrupt: str) -> float | None:
+            return journal.transcript.asked_at.get(interrupt)  # a new mapping for each question
+
+        return cls(telemetry, work, read_time)
 
     def __enter__(self) -> None:
         self._guarded.__enter__()
@@ -226,6 +257,11 @@ class ObservedSegment:
         self.work.turn = self.turn.copy()
         for move in self._moves(facts):
             self._report(move)
+        if self.work.started.rules:
+            # The batch is over where the last call of a reply is refused.
+            self._tools |= f.tool_names(facts)
+            for fact in facts:
+                self._report_rules(fact)
 
     def attempt(self, work: AttemptWork) -> "Guarded":
         """Return the block of one attempt."""
@@ -246,6 +282,11 @@ class ObservedSegment:
             attempt=max(call.attempt, 1),
             child="" if call.made.lease is None else child_id(self.work.id, call.id),
             via=call.answers[-1].via if call.answers else "",
+            wait=self._wait_of(call),
+            broken=(
+                *self._reported.pop(call.id, ()),
+                *(RuleDecision(rule, "ask", call.id) for rule in call.approved_rules),
+            ),
         )
         with self._block(lambda observer: observer.call(work)):
             outcome = await execution(work.failed)
@@ -259,6 +300,24 @@ class ObservedSegment:
 
     def _report(self, move: Move) -> None:
         self._call(lambda observer: observer.moved(move))
+
+    def _report_rules(self, fact: f.Fact) -> None:
+        decisions = tuple([decision for decision in f.rule_decisions(fact) if decision.is_broken])
+        if not decisions:
+            return
+        call = decisions[0].call or ""
+        if runs := isinstance(fact, f.CallStarted):
+            self._reported[call] = decisions
+        judged = JudgedCall(decisions, call, self._tools.get(call, ""), runs)
+        self._call(lambda observer: observer.judged(judged))
+
+    def _wait_of(self, call: Call) -> float | None:
+        """Return the seconds from the question of a call to its last answer, as far as the journal knows them."""
+        if not call.answers:
+            return None
+        answer = call.answers[-1]
+        asked_at = self._asked_at(answer.interrupt)
+        return None if asked_at is None or answer.at is None else max(answer.at - asked_at, 0.0)
 
     def _block(self, make: Callable[[TurnTelemetry], Block]) -> "Guarded":
         return Guarded(self._call(make), self.work)

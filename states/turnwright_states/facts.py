@@ -14,7 +14,7 @@ further changes.
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 from msgspec import Meta, field, to_builtins
 from msgspec.structs import force_setattr
@@ -41,7 +41,7 @@ from .limits import MAX_CALLS_PER_REPLY, Limits
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
 from .state import Outcome, Stall, State
-from .verdict import RuleDecision, RuleEffect
+from .verdict import Effect, RuleDecision
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -55,6 +55,9 @@ else:  # msgspec does not support the recursive type of JSON.
 _ZERO: Final = 0.0
 _NO_DATA: Final[JsonObject] = FrozenDict()
 _LARGEST: Final = 1.7976931348623157e308
+
+#: The effects of verdicts in a fact that asks no person.
+_EFFECTS: Final = {"": "allow", "refuse": "refuse", "ask": "refuse", "end": "end", "report": "report"}
 
 #: Without the content of a file and its address, which may be signed.
 _FILES: Final = allow("media_type", "name", "size")
@@ -157,22 +160,11 @@ class InterruptRecord(JournalValue, frozen=True, kw_only=True):
         return bool(self.call) and self.id.startswith(f"{self.call}/")
 
 
-#: What an effect did to the call that a fact is about; a question that no pause was left for is a refusal.
-_EFFECTS: Final[Mapping[str, RuleEffect]] = {
-    "": "allowed",
-    "refuse": "refused",
-    "ask": "refused",
-    "end": "ended",
-    "report": "reported",
-}
-_ASKED: Final[Mapping[str, RuleEffect]] = {"ask": "asked"}
-
-
-def _decisions(
-    verdicts: Iterable[RuleVerdict], call: str | None, effects: Mapping[str, RuleEffect] = _EFFECTS
-) -> list[RuleDecision]:
+def _decisions(verdicts: Iterable[RuleVerdict], call: str | None, *, asks: bool = False) -> list[RuleDecision]:
+    """Return the decisions that a fact records. Only a fact that `asks` has questions; others refuse instead."""
+    effects = {"ask": "ask"} if asks else _EFFECTS
     return [
-        RuleDecision(effects[verdict.broken], verdict.rule, call, verdict.by, verdict.words)
+        RuleDecision(verdict.rule, cast("Effect", effects[verdict.broken]), call, verdict.by, verdict.words)
         for verdict in verdicts
         if verdict.broken in effects
     ]
@@ -807,13 +799,13 @@ def rule_decisions(fact: Fact) -> list[RuleDecision]:
             return _decisions(fact.rules, fact.call)
         case CallWaiting():
             verdicts = [verdict for interrupt in fact.interrupts for verdict in interrupt.rules]
-            return _decisions(verdicts, fact.call, _ASKED)
+            return _decisions(verdicts, fact.call, asks=True)
         case Reviewed():
             return _decisions(fact.rules, None)
         case TurnEnded(guardrail=TrippedGuardrail(checks="rule") as rule):
             by, call = rule.metadata.get("by", ()), rule.metadata.get("call")
             evidence = tuple(map(str, by)) if isinstance(by, Sequence) else ()
-            return [RuleDecision("ended", rule.name, None if call is None else str(call), evidence, rule.message)]
+            return [RuleDecision(rule.name, "end", None if call is None else str(call), evidence, rule.message)]
         case _:
             return []
 

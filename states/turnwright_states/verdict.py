@@ -6,7 +6,7 @@ A missing tool or a bound that was reached proves nothing, so inconclusive is ne
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 
 class Verdict(StrEnum):
@@ -68,15 +68,16 @@ class Finding(NamedTuple):
     path: tuple[str, ...] = ()
 
 
-#: What a rule did to a call or an answer.
-RuleEffect: TypeAlias = Literal["allowed", "refused", "asked", "ended", "reported"]
+#: What a rule did to a call or an answer, in the words of people.
+_DECIDED: Final = {"allow": "allowed", "refuse": "refused", "ask": "asked", "end": "ended", "report": "reported"}
 
 
 class RuleDecision(NamedTuple):
     """The decision of a rule in a turn: `refused by verify-first (by: call00003)`."""
 
-    effect: RuleEffect
     rule: str
+    #: What came of it: a rule that asks refuses where no pause is left.
+    effect: Effect | Literal["allow"]
     #: The id of the call; None for an answer.
     call: str | None
     #: The ids of the last earlier calls that decided it, at most three.
@@ -87,7 +88,12 @@ class RuleDecision(NamedTuple):
     @property
     def is_broken(self) -> bool:
         """Whether the rule is broken."""
-        return self.effect != "allowed"
+        return self.effect != "allow"
+
+    @property
+    def participle(self) -> str:
+        """The effect as what was done: `refused`."""
+        return _DECIDED[self.effect]
 
     def __str__(self) -> str:
-        return f"{self.effect} by {self.rule}" + (f" (by: {', '.join(self.by)})" if self.by else "")
+        return f"{self.participle} by {self.rule}" + (f" (by: {', '.join(self.by)})" if self.by else "")

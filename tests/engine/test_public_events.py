@@ -213,5 +213,14 @@ def test_public_interrupt_fields_match_the_result() -> None:
     assert rule is not None
     assert {field.name for field in dataclasses.fields(Interrupt)} - set(rule) == Interrupt.private_fields
     assert Interrupt.private_fields == {
-        *("grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted", "turn_started_at")
+        *(
+            "grant",
+            "approved_by",
+            "approvals_so_far",
+            "otherwise",
+            "schema",
+            "restricted",
+            "turn_started_at",
+            "asked_at",
+        )
     }

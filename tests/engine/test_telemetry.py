@@ -10,7 +10,7 @@ import pytest
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.telemetry import AttemptWork, Block, CallWork, Move, TurnTelemetry, TurnWork, error_type
+from turnwright.telemetry import AttemptWork, Block, CallWork, JudgedCall, Move, TurnTelemetry, TurnWork, error_type
 from turnwright_states import Cause
 
 pytestmark = pytest.mark.anyio
@@ -59,6 +59,11 @@ class Stretch:
     ) -> bool:
         self.ear.hear("leave turn")
         return True  # which would swallow what is raised
+
+    def judged(self, judged: JudgedCall) -> None:
+        """See `TurnTelemetry.judged`."""
+        assert judged.decisions
+        self.ear.hear("judged")
 
     def moved(self, move: Move) -> None:
         """See `TurnTelemetry.moved`."""

@@ -235,8 +235,10 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
 
 
 def _about(interrupt: Interrupt) -> list[str]:
-    """Return who has approved so far, how far the work is, and when the interrupt expires."""
+    """Return who has approved so far, since when it waits, how far the work is, and when the interrupt expires."""
     lines = [f"    approved by {describe_approvals(interrupt)}"] if interrupt.is_shared else []
+    if interrupt.asked_at is not None:
+        lines.append(f"    since {local_time(interrupt.asked_at, '%Y-%m-%d %H:%M:%S %z')}")
     if interrupt.rules:
         lines.append(f"    asked by {exact(cut_line(', '.join(interrupt.rules), 600))}")
     if interrupt.progress is not None:

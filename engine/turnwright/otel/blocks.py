@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import Token
 from functools import partial
@@ -14,6 +14,7 @@ from turnwright.model.protocol import ModelError, ResponseInfo
 from turnwright.telemetry import AttemptWork, CallWork, error_type
 from turnwright_states import Cause, Finish, State, Usage
 from turnwright_states.inputs import is_blank
+from turnwright_states.verdict import RuleDecision
 
 from . import content, names
 from .api import context, trace
@@ -201,6 +202,9 @@ class CallBlock(SpanBlock):
             attributes[names.CHILD] = work.child
         if work.via:
             attributes[names.ANSWER_VIA] = work.via
+        if work.wait is not None:
+            attributes[names.WAIT] = work.wait
+        attributes |= describe_rules(work.broken)
         name = f"execute_tool {work.tool}"
         content_of = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
         super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, content_of=content_of)
@@ -222,6 +226,13 @@ class CallBlock(SpanBlock):
             self._record_failure(failure)
             measured[names.ERROR] = failure
         self._measured.tool.record(seconds, measured)
+
+
+def describe_rules(decisions: Sequence[RuleDecision]) -> dict[str, Value]:
+    """Return the attributes of broken rules: those of the severest one, which is the first."""
+    if not decisions:
+        return {}
+    return {names.RULE: decisions[0].rule, names.RULE_EFFECT: str(decisions[0].effect)}
 
 
 def tell_usage(span: trace.Span, usage: Usage) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from turnwright.telemetry import TurnWork
+from turnwright.telemetry import JudgedCall, TurnWork
 from turnwright_states import Usage
 
 from . import names
@@ -76,6 +76,9 @@ class Instruments:
         self._turns = meter.create_counter(
             "turnwright.turns", unit="{turn}", description="Turns that ended, by outcome and reason."
         )
+        self._broken = meter.create_counter(
+            "turnwright.rules.broken", unit="{call}", description="Calls and answers that broke a rule, by rule."
+        )
         self._turn = histogram(
             "turnwright.turn.duration",
             unit="s",
@@ -104,6 +107,12 @@ class Instruments:
         for kind, tokens in parts.items():
             if tokens or kind in self._of_operation:
                 self._usage[kind].add(tokens or 0, by)
+
+    def broken(self, agent: str, judged: JudgedCall) -> None:
+        """Count the rules that a call or an answer breaks."""
+        for decision in judged.decisions:
+            attributes = {names.AGENT: agent, names.RULE: decision.rule, names.RULE_EFFECT: str(decision.effect)}
+            self._broken.add(1, attributes | ({names.TOOL: judged.tool} if judged.tool else {}))
 
     def ended(self, work: TurnWork) -> None:
         """Count a turn that has ended."""

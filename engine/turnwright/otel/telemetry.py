@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from turnwright._base.version import VERSION
-from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork, error_type
+from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork, error_type
 from turnwright_states import Outcome, Usage
 
 from . import names
 from .api import context, metrics, trace
-from .blocks import AttemptBlock, CallBlock, SpanBlock, Value, tell_usage
+from .blocks import AttemptBlock, CallBlock, SpanBlock, Value, describe_rules, tell_usage
 from .instruments import Instruments
 from .provider import provider_of, requested_from, server_of, streams
 
@@ -20,6 +20,8 @@ CAPTURE_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _CAPTURES: Final = ("true", "1", "span_only", "span_and_event")
 #: The number of turns whose last segment is remembered, to link the next one to it.
 _REMEMBERED: Final = 1024
+#: The status of a call that a rule keeps from running, by the effect of the rule.
+_STATUSES: Final = {"refuse": "refused", "ask": "waiting", "end": "aborted"}
 #: The key of the current segment in the context.
 _SEGMENT: Final = context.create_key("turnwright-segment")
 
@@ -103,6 +105,25 @@ class TurnBlock(SpanBlock):
         if move.reason is not None:
             attributes[names.REASON] = str(move.reason)
         self.span.add_event(names.MOVED, attributes)
+
+    def judged(self, judged: JudgedCall) -> None:
+        """See `TurnTelemetry.judged`. A call that does not run has a span without a duration."""
+        self._measured.broken(self._work.agent, judged)
+        rules = describe_rules(judged.decisions)
+        if not judged.call:
+            self.span.add_event(names.BROKEN, rules)
+        elif not judged.runs:
+            attributes: dict[str, Value] = {
+                names.OPERATION: "execute_tool",
+                names.TOOL: judged.tool,
+                names.TOOL_TYPE: "function",
+                names.CALL: judged.call,
+                **self._about,
+                names.STATUS: _STATUSES[judged.decisions[0].effect],
+                **rules,
+            }
+            parent = trace.set_span_in_context(self.span)
+            self._tracer.start_span(f"execute_tool {judged.tool}".strip(), parent, attributes=attributes).end()
 
     def attempt(self, work: AttemptWork) -> AttemptBlock:
         """See `TurnTelemetry.attempt`."""

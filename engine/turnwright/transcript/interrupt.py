@@ -1,7 +1,8 @@
 """An open interrupt, as people and apps receive it."""
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from pydantic import JsonValue
 
@@ -12,6 +13,7 @@ from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import frozen, thawed
 
 JsonLine = dict[str, JsonValue]
+_NO_TIMES: Final[Mapping[str, float]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ class Interrupt:
         *("progress", "rules"),
     )
     private_fields: ClassVar[frozenset[str]] = frozenset(
-        {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted", "turn_started_at"}
+        {"grant", "approved_by", "approvals_so_far", "otherwise", "schema", "restricted", "turn_started_at", "asked_at"}
     )
 
     id: str
@@ -71,6 +73,8 @@ class Interrupt:
     rules: tuple[str, ...] = ()
     #: When the turn's first step began, in UTC (RFC 3339): links are void for another turn of the same id.
     turn_started_at: str = ""
+    #: When it was asked, in seconds since the Unix epoch, as far as the journal knows it.
+    asked_at: float | None = field(default=None, compare=False)
 
     @property
     def is_shared(self) -> bool:
@@ -78,7 +82,14 @@ class Interrupt:
         return self.approvals > 1 or bool(self.approved_by)
 
     @classmethod
-    def of(cls, turn_id: str, turn: Turn, interrupt: f.InterruptRecord, started_at: str = "") -> "Interrupt":
+    def of(
+        cls,
+        turn_id: str,
+        turn: Turn,
+        interrupt: f.InterruptRecord,
+        started_at: str = "",
+        asked_at: Mapping[str, float] = _NO_TIMES,
+    ) -> "Interrupt":
         """Return an interrupt of a folded turn with the arguments of its call, or of the sub-agent's."""
         call = turn.batch.get(interrupt.call)
         arguments = interrupt.arguments if call is None or interrupt.forwarded else call.arguments
@@ -103,17 +114,20 @@ class Interrupt:
             restricted=interrupt.restricted,
             rules=tuple(verdict.rule for verdict in interrupt.rules),
             turn_started_at=started_at,
+            asked_at=asked_at.get(interrupt.id),
         )
 
     @classmethod
-    def all_of(cls, turn_id: str, turn: Turn, started_at: str = "") -> tuple["Interrupt", ...]:
+    def all_of(
+        cls, turn_id: str, turn: Turn, started_at: str = "", asked_at: Mapping[str, float] = _NO_TIMES
+    ) -> tuple["Interrupt", ...]:
         """Return the open interrupts of a folded turn, in the order of their calls.
 
         Calls run side by side: the order in which they ask is chance, and after a crash it may be another one.
         """
         places = {name: place for place, name in enumerate(turn.batch)}
         interrupts = sorted(turn.interrupts.values(), key=lambda interrupt: places.get(interrupt.call, -1))
-        return tuple(cls.of(turn_id, turn, interrupt, started_at) for interrupt in interrupts)
+        return tuple(cls.of(turn_id, turn, interrupt, started_at, asked_at) for interrupt in interrupts)
 
     def to_json(self) -> JsonLine:
         """Return the interrupt as an element of `interrupts`."""

@@ -6,7 +6,8 @@ of the parts rises in message order, is unique, and never changes (`part_seq`).
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import datetime
 from typing import Any, ClassVar, Final, cast
 
 from pydantic import JsonValue, ValidationError
@@ -77,6 +78,7 @@ class Transcript:
 
     # fmt: off
     __slots__ = (
+        "_answered",
         "_asking_calls",
         "_before",
         "_changed_arguments",
@@ -97,6 +99,7 @@ class Transcript:
         "_steps",
         "_synthesis",
         "accepted",
+        "asked_at",
         "broken",
         "calls",
         "closed",
@@ -137,6 +140,9 @@ class Transcript:
         self._steers: tuple[Message, ...] = ()
         #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
         self._asking_calls: Mapping[str, str] = _NOTHING
+        #: When each question was asked, in seconds since the epoch, as far as the journal knows it; the last answer.
+        self.asked_at: Mapping[str, float] = _NOTHING
+        self._answered: f.Answered | None = None
         self._changed_arguments: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
         #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
         self._next = 0
@@ -380,8 +386,25 @@ class Transcript:
             **self._asking_calls,
             **{interrupt.id: fact.call for interrupt in fact.interrupts},
         }
+        self._note_time(fact, fact.interrupts)
+
+    def _pause(self, _: int, fact: f.Paused) -> None:
+        if fact.interrupt is not None:
+            self._note_time(fact, (fact.interrupt,))
+
+    def _note_time(self, fact: f.Fact, interrupts: Iterable[f.InterruptRecord]) -> None:
+        """Note when a fact was written that asks: its step has a time, and pauses since end with an answer's."""
+        times: list[float] = []
+        with suppress(ValueError, OverflowError):  # a changed journal may have no time of a calendar
+            if self._step is not None and (start := self._step.started.started_at):
+                times.append(datetime.fromisoformat(start).timestamp() + fact.elapsed - self._step.started.elapsed)
+        if self._answered is not None and self._answered.at is not None:
+            times.append(self._answered.at + fact.elapsed - self._answered.elapsed)
+        if times:
+            self.asked_at = {**self.asked_at, **dict.fromkeys((record.id for record in interrupts), max(times))}
 
     def _answer(self, _: int, fact: f.Answered) -> None:
+        self._answered = fact
         call = self._asking_calls.get(fact.interrupt)
         # A forwarded answer changes the arguments of a call in the sub-agent's turn.
         if call is not None and fact.arguments is not None and "/" not in fact.interrupt:
@@ -548,6 +571,7 @@ class Transcript:
         f.Compacted: _compact,
         f.CallStarted: _start_call,
         f.CallWaiting: _wait,
+        f.Paused: _pause,
         f.Answered: _answer,
         f.CallSettled: _settle,
         f.MessageAdded: _add_message,

@@ -19,7 +19,7 @@ from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
-from turnwright.telemetry import AttemptWork, CallWork, Move, TurnWork
+from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import facts as f
 from turnwright_states.fact_parser import parse_fact
@@ -79,6 +79,9 @@ class HostileTelemetry:
 
     def __exit__(self, *_: object) -> None:
         spoil(self.work)
+
+    def judged(self, judged: JudgedCall) -> None:
+        spoil(judged)
 
     def moved(self, move: Move) -> None:
         spoil((move, self.work.turn))

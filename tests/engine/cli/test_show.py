@@ -251,4 +251,4 @@ def test_rules_are_shown_at_their_calls_and_with_their_state(cli: "Cli", endpoin
     (rule,) = record["rules"]
     assert (rule["rule"], rule["state"], rule["by"], rule["owed"]) == ("one-look", "counted", ["call00001"], False)
     effects = [(decision["effect"], decision["call"], decision["by"]) for decision in rule["decisions"]]
-    assert effects == [("allowed", "call00001", []), ("refused", "call00002", ["call00001"])]
+    assert effects == [("allow", "call00001", []), ("refuse", "call00002", ["call00001"])]

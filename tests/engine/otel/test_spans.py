@@ -3,12 +3,17 @@
 import anyio
 import pytest
 from opentelemetry import trace
+from opentelemetry.sdk.metrics.export import NumberDataPoint
 from opentelemetry.trace import SpanKind, StatusCode
+from tests.engine.ruled_turn import AGENT as RULED
+from tests.engine.ruled_turn import engine_with_rules
 
 from turnwright import Agent, Engine, Later, Limits, Price, ToolError, agent_tool, tool
+from turnwright.journal.answers import approve
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store import MemoryStore
 from turnwright_states import Cause, Usage
 
 from .otel_collector import Collector, attributes, moves
@@ -268,4 +273,52 @@ async def test_result_from_outside_has_a_span_with_its_channel(collector: Collec
     before, after = map(attributes, collector.named("execute_tool"))
     assert (before["turnwright.call.status"], after["turnwright.call.status"]) == ("waiting", "error")
     assert "turnwright.answer.via" not in before
+    assert "turnwright.wait.seconds" not in before
+    wait = after["turnwright.wait.seconds"]
+    assert isinstance(wait, float)
+    assert 0 <= wait < 60
     assert after["turnwright.answer.via"] == "webhook"
+
+
+async def test_call_that_breaks_a_rule_has_a_span_with_the_rule(collector: Collector) -> None:
+    """A refused call has a span too, and a call that a person approved names the rule that asked."""
+    async with engine_with_rules(MemoryStore(), collector.telemetry) as engine:
+        turn = await engine.run(RULED, "Pay order 7 back.")
+        await engine.answer(turn.id, {turn.interrupts[0].id: approve()}, by="ann")
+        await engine.resume(turn.id)
+    spans = [attributes(span) for span in collector.named("execute_tool")]
+    judged = [
+        (span["gen_ai.tool.call.id"], span["turnwright.call.status"], span["turnwright.rule.name"], effect)
+        for span in spans
+        if (effect := span.get("turnwright.rule.effect"))
+    ]
+    assert judged == [
+        ("call00001", "refused", "verify-first", "refuse"),
+        ("call00004", "ok", "noted", "report"),
+        ("call00006", "waiting", "large", "ask"),
+        ("call00006", "ok", "large", "ask"),
+    ]
+    answers = [event for span in collector.named("invoke_agent") for event in span.events]
+    broken = [event.attributes for event in answers if event.name == "turnwright.rule.broken"]
+    assert broken == [{"turnwright.rule.name": "tested", "turnwright.rule.effect": "refuse"}]
+    segments = {span.context.span_id for span in collector.named("invoke_agent") if span.context is not None}
+    assert {span.parent.span_id for span in collector.named("execute_tool") if span.parent is not None} <= segments
+
+
+async def test_broken_rules_are_counted_once_each(collector: Collector) -> None:
+    """Each call or answer that breaks a rule counts once, by the rule and its effect."""
+    async with engine_with_rules(MemoryStore(), collector.telemetry) as engine:
+        await engine.run(RULED, "Pay order 7 back.")
+    counts = {
+        (str((point.attributes or {})["turnwright.rule.name"]), (point.attributes or {}).get("gen_ai.tool.name")): (
+            point.value
+        )
+        for point in collector.points("turnwright.rules.broken")
+        if isinstance(point, NumberDataPoint)
+    }
+    assert counts == {
+        ("verify-first", "refund"): 1,
+        ("large", "refund"): 1,
+        ("tested", None): 1,
+        ("noted", "write_file"): 1,
+    }

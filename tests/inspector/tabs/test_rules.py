@@ -26,9 +26,9 @@ async def test_each_rule_has_its_words_state_and_decisions() -> None:
     assert first.words.splitlines()[0] == "before: refund"
     assert [place.call for place in first.by] == ["call00002"]
     effects = [(row.decision.effect, row.call and row.call.call) for row in first.decisions]
-    assert effects == [("refused", "call00001"), ("allowed", "call00003")]
+    assert effects == [("refuse", "call00001"), ("allow", "call00003")]
     assert [place.call for place in first.decisions[1].by] == ["call00002"]
-    assert [row.decision.effect for row in step.rules[0].decisions] == ["allowed"]
+    assert [row.decision.effect for row in step.rules[0].decisions] == ["allow"]
 
 
 async def test_obligation_is_open_at_an_earlier_place() -> None:
@@ -52,10 +52,10 @@ async def test_judged_call_has_chips_that_link_to_their_evidence() -> None:
             tab = (await client.get(f"/turns/{turn}?tab=rules")).text
             needs = (await client.get("/needs-you")).text
     effects = {call: [row.decision.effect for row in call_row.decisions] for call, call_row in rows.items()}
-    assert effects["call00001"] == ["refused"]
-    assert effects["call00003"] == ["allowed"]
-    assert effects["call00004"] == ["reported"]
-    assert effects["call00006"] == ["asked"]
+    assert effects["call00001"] == ["refuse"]
+    assert effects["call00003"] == ["allow"]
+    assert effects["call00004"] == ["report"]
+    assert effects["call00006"] == ["ask"]
     assert ">refused by verify-first</span>" in page
     assert ">asked by large</span>" in page
     assert 'id="tab-rules"' in page

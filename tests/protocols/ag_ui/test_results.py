@@ -50,3 +50,11 @@ def test_approval_of_several_stays_open_until_the_last() -> None:
             [needed] if needed else []
         )
         paused = still_paused or paused
+
+
+def test_approval_that_a_rule_asks_for_names_the_rule() -> None:
+    """A client can say which rules an approval covers."""
+    interrupt = Interrupt(id="approval-1", kind=InterruptKind.APPROVAL, rules=("large",))
+    metadata = interrupt_of("t", interrupt).metadata
+    assert metadata is not None
+    assert metadata["turnwright"]["rules"] == ["large"]

@@ -11,7 +11,7 @@ from turnwright_states.verdict import RuleDecision
 from .turn_record import Journal
 
 #: The tones of decisions, by their effects.
-TONES: Final = {"allowed": "good", "refused": "warn", "asked": "paused", "ended": "bad", "reported": "info"}
+TONES: Final = {"allow": "good", "refuse": "warn", "ask": "paused", "end": "bad", "report": "info"}
 #: The beginning of a call's id; other events of a history are messages of the user.
 _CALL: Final = "call"
 

@@ -88,6 +88,7 @@ def interrupt_of(turn: str, interrupt: Interrupt) -> AgUiInterrupt:
             arguments=interrupt.arguments,
             choices=list(interrupt.choices) or None,
             grant=interrupt.grant,
+            rules=list(interrupt.rules) or None,
         ),
     )
 
