@@ -53,7 +53,7 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 # The clients that judge our protocols: a version for Node 20 of each.
 $(PROTOCOL_CLIENTS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(PROTOCOL_CLIENTS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
-	  ai@6.0.326 @agentclientprotocol/sdk@2.4.0 zod@4 \
+	  ai@6.0.326 @ag-ui/client@1.0.0 @agentclientprotocol/sdk@2.4.0 zod@4 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the judges of protocols will be skipped'
 
 $(VENV)/.bench: $(PROJECTS) | $(VENV)/.installed

@@ -46,6 +46,7 @@ async def broken() -> str:
 
 
 TOOLS = [look, pay, choose, wait, broken, agent_tool(HELPER, name="helper")]
+OWN_TOOLS = {tool.name for tool in TOOLS}
 USAGE = Usage(input_tokens=7, output_tokens=5)
 
 
@@ -88,17 +89,26 @@ def reply(request: ModelRequest) -> ModelResponse | ModelError:
         return asks_for(("look", {"name": f"thing {len(request.messages)}"}), text="Still looking.")
     if result and word != "doom":
         return ModelResponse(text=f"Result: {result}", usage=USAGE)
-    if word in REPLIES:
-        return REPLIES[word]
-    if word == "delegate":
-        return asks_for(("helper", {"prompt": rest or "say part one"}))
+    client_tools = [tool.name for tool in request.tools or () if tool.name not in OWN_TOOLS]
+    calls = [(name, {"location": "Graz"}) for name in client_tools]
+    answer = REPLIES.get(word)
+    if calls and word in ("what", "use", "mix"):
+        answer = asks_for(*calls, *([("pay", {"amount": 5})] if word == "mix" else []))
+    elif word == "delegate":
+        answer = asks_for(("helper", {"prompt": rest or "say part one"}))
+    if answer is not None:
+        return answer
+    return ModelResponse(text=_echo(word, text, request), usage=USAGE)
+
+
+def _echo(word: str, text: str, request: ModelRequest) -> str:
     answer = f"You said: {text}"
     if word == "recall":
         earlier = [message.text for message in request.messages if message.role == "user"][:-1]
         answer = "You said: " + " | ".join(earlier)
     elif word == "files":
         answer = f"parts: {[part.type for part in request.messages[-1].parts]}"
-    return ModelResponse(text=answer, usage=USAGE)
+    return answer
 
 
 def make_engine(store: str = "memory:") -> Engine:

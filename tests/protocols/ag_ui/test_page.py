@@ -1,14 +1,10 @@
 """The page about AG-UI names every event that a listener receives and no other, and its code runs."""
 
-import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from ag_ui.core import Event, ResumeEntry, RunAgentInput, UserMessage
-from pydantic import TypeAdapter
+from ag_ui.core import ResumeEntry, RunAgentInput, UserMessage
 
 from turnwright import Agent, Engine, tool
 from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent, TurnEvent
@@ -18,12 +14,11 @@ from turnwright_states import InterruptKind, Outcome
 from turnwright_states.facts import KINDS
 
 from .client import Client, asked
+from .page import PAGE, answer
 
 pytestmark = pytest.mark.anyio
 
 QUESTION = UserMessage(id="m1", content="Erase x")
-DOCS = Path(__file__).parents[3] / "docs"
-PAGE = (DOCS / "ag-ui.md").read_text(encoding="utf-8")
 
 
 def kinds_of(event: type[TurnEvent]) -> Iterator[type[TurnEvent]]:
@@ -86,17 +81,13 @@ class Server:
     """The page's own code, and a client that posts to it. The client knows only the ids that it received."""
 
     def __init__(self) -> None:
-        self._page: dict[str, Any] = {}
-        exec(PAGE.split("```python\n")[1].split("```")[0], self._page)  # noqa: S102 (it is ours)
         script = ScriptedModel(asks_for(("erase", {"path": "x"}), text="I look."), "Gone.")
         self.engine = Engine(model=script, tools=[erase])
         self.client = Client()
 
     async def post(self, run: RunAgentInput) -> None:
-        frames = [frame async for frame in self._page["answer"](self.engine, Agent(name="Tidier"), run)]
-        events = [json.loads(frame.removeprefix("data: ")) for frame in frames]
         self.client.attach()
-        self.client.hear(TypeAdapter(Event).validate_python(event) for event in events)
+        self.client.hear([event async for event in answer(self.engine, Agent(name="Tidier"), run)])
         self.client.end()
 
     def approval(self) -> RunAgentInput:

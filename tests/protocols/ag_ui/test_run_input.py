@@ -95,13 +95,11 @@ def test_unusable_part_is_left_out_and_the_run_continues(source: JsonValue, why:
 def test_unused_input_is_named_and_context_becomes_instructions() -> None:
     request = read(
         user("hi"),
-        tools=[{"name": "open_dialog", "description": "Opens a dialog."}],
         state={"draft": ""},
         context=[{"description": "page", "value": "/home"}, {"description": "role", "value": "editor"}],
     )
     assert request.context == "page: /home\nrole: editor"
-    assert [note.partition(":")[0] for note in request.left_out] == ["tools", "state"]
-    assert "open_dialog" in request.left_out[0]
+    assert [note.partition(":")[0] for note in request.left_out] == ["state"]
 
 
 @pytest.mark.parametrize("messages", [(), ({"id": "m1", "role": "assistant", "content": "Hello."},)])

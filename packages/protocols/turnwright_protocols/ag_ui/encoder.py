@@ -33,9 +33,11 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
+from turnwright_protocols.client_tools import client_tools_in, waits_for_client
 from turnwright_protocols.endings import DONE, explain_end, record_end
 from turnwright_protocols.items import clean
 from turnwright_states import Outcome
+from turnwright_states import facts as f
 
 from .interrupts import interrupt_id, interrupt_of, left_open
 from .messages import AgUiConversation, call_id, metadata
@@ -68,6 +70,8 @@ class AgUiEncoder:
         self._conversation = AgUiConversation(run.messages)
         self._usage = RunUsage()
         self._turn = ""
+        #: The tools that the client runs: those of the turn's first fact, as soon as that is received.
+        self._client_tools = frozenset(tool.name for tool in run.tools or ())
         self._lanes: dict[str, TurnEncoder] = {}
         #: The sub-agents that this run has announced; those that ended.
         self._announced: set[str] = set()
@@ -121,6 +125,8 @@ class AgUiEncoder:
         return event.seq > self._after
 
     def _look_whether_it_rests(self, event: TurnEvent) -> None:
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
+            self._client_tools = client_tools_in(event.fact)
         if isinstance(event, TurnPausedEvent | TurnEndedEvent):
             self._rests = event
         elif isinstance(event, FactEvent) and isinstance(self._rests, TurnPausedEvent):
@@ -179,8 +185,13 @@ class AgUiEncoder:
         self._announced.clear()
         thread, run = self._run.thread_id, self._run_id
         if isinstance(event, TurnPausedEvent):
-            interrupts = [interrupt_of(self._turn, interrupt) for interrupt in event.interrupts]
-            waits = RunFinishedInterruptOutcome(interrupts=interrupts)
+            # The client runs its tools after a run, and begins another one. Its resume must answer all interrupts.
+            interrupts = [
+                interrupt_of(self._turn, interrupt)
+                for interrupt in event.interrupts
+                if not waits_for_client(interrupt, self._client_tools)
+            ]
+            waits = RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else RunFinishedSuccessOutcome()
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
             self._usage.begin()
             return

@@ -126,8 +126,8 @@ def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry])
     """Translate `entries`, by the ids of our interrupts, into answers for `Engine.resume`.
 
     An abandoned interrupt is answered like an expired one. Entries without an open interrupt are ignored, with a
-    warning. Raises `InvalidAnswerError` for an interrupt without an entry, and for a payload that does not match its
-    `responseSchema`.
+    warning. A call may go on waiting for its result. Raises `InvalidAnswerError` for another interrupt without an
+    entry, and for a payload that does not match its `responseSchema`.
     """
     ids = [interrupt.id for interrupt in pending]
     for name in entries.keys() - set(ids):
@@ -135,6 +135,8 @@ def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry])
     answers: dict[str, str | bool | Answer] = {}
     for interrupt in pending:
         entry = entries.get(interrupt.id)
+        if entry is None and interrupt.kind is InterruptKind.RESULT:
+            continue
         if entry is None:
             raise InvalidAnswerError(
                 interrupt.id, "the resume has no entry for it, and every open interrupt needs one", ids

@@ -181,6 +181,10 @@ class AgUiConversation:
         #: Whether the client's messages include a user's. If not, the prompt is sent too.
         self.has_prompt = any(message.role == "user" for message in self._messages.values())
         self.drafts: dict[str, MessageDraft] = {}
+        #: The calls whose results the client has, because it gave or received them.
+        self.calls_with_result = {
+            message.tool_call_id for message in self._messages.values() if isinstance(message, ToolMessage)
+        }
         #: The ids in the client's order: a message has its place when it begins.
         self._places = dict.fromkeys(self._messages)
 

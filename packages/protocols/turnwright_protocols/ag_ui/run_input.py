@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from ag_ui.core import (
@@ -23,10 +24,12 @@ from ag_ui.core import (
 )
 from ag_ui.core import Message as AgUiMessage
 
+from turnwright import ExternalTool, ToolResult
 from turnwright.errors import ConfigError
 from turnwright.journal.answers import Answer
 from turnwright.message import FilePart, Message
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.client_tools import declare_tool, give_results
 
 from .interrupts import answers_of, read_interrupt_id
 
@@ -41,11 +44,12 @@ _TYPES: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """A client's request: a new turn with `prompt`, or the paused turn `turn` to resume.
+    """A client's request: a new turn with `prompt`, or the paused turn `turn` to resume with answers and results.
 
     `session` is its thread, `run` its run. `files` belong to the prompt; `history` are the client's earlier messages,
     for an engine that does not have the session. `context` is the application's information for the model, one entry a
-    line, for the agent's instructions. `left_out` describes, for people, the input that is not used.
+    line, for the agent's instructions. `tools` are the application's, which a new turn takes (`run(tools=)`).
+    `left_out` describes, for people, the input that is not used.
     """
 
     session: str
@@ -55,29 +59,48 @@ class RunRequest:
     message_history: tuple[Message, ...] = ()
     turn: str = ""
     context: str = ""
+    tools: tuple[ExternalTool, ...] = ()
     left_out: tuple[str, ...] = ()
     #: The entries of the resume, by our ids of the interrupts.
     entries: Mapping[str, ResumeEntry] = field(default_factory=dict)
+    #: The messages with results of the turn's calls, by our ids of the calls.
+    results: Mapping[str, ToolMessage] = field(default_factory=dict)
 
     def answers(self, interrupts: Sequence[Interrupt]) -> dict[str, str | bool | Answer]:
         """Return the answers to resume the turn with. `interrupts` are `(await engine.get(turn)).interrupts`.
 
-        An abandoned interrupt is answered like an expired one. Raises `InvalidAnswerError` for an interrupt without an
-        entry, and for a payload that does not match.
+        An abandoned interrupt is answered like an expired one. Results alone may answer some of the interrupts. Raises
+        `InvalidAnswerError` for an interrupt without an entry or a result, for a payload that does not match, for
+        results without an open call, and for one that is too large.
         """
-        return answers_of(interrupts, self.entries)
+        if not self.entries:
+            return {**give_results(interrupts, self._results())}
+        calls = {interrupt.call for interrupt in interrupts if interrupt.id not in self.entries}
+        results = {call: result for call, result in self._results().items() if call in calls}
+        answers = give_results(interrupts, results)
+        rest = [interrupt for interrupt in interrupts if interrupt.id not in answers]
+        return {**answers, **answers_of(rest, self.entries)}
+
+    def _results(self) -> dict[str, ToolResult | str]:
+        """Return the results of the client's messages by call; the text of an error."""
+        results: dict[str, ToolResult | str] = {}
+        for call, message in self.results.items():
+            text, files = _content(message.content, [], f"message {message.id}")
+            results[call] = message.error or ToolResult(text, files=files)
+        return results
 
 
 def read_input(run: RunAgentInput) -> RunRequest:
-    """Read a run's input: its thread is the session, its last message the prompt.
+    """Read a run's input: its thread is the session, its last message the prompt, or the results of open calls.
 
-    The application's tools and state are not used; `left_out` says so. An unusable part (a provider's file handle,
-    content that is not base64) is left out too, as the protocol requires.
+    The application's state is not used; `left_out` says so. An unusable part (a provider's file handle, content that is
+    not base64) is left out too, as the protocol requires. A turn that continues keeps its tools.
 
-    Raises `ConfigError` for an input without a resume that does not end with a user's message, and for a resume of
-    several turns at once. Source: AG-UI 1.0, "Run Input", "Interrupts and Resume".
+    Raises `ConfigError` for an input without a resume that ends with neither a user's message nor results of a turn's
+    calls, for answers to several turns at once, for two results of one call, and for a tool of the application with an
+    invalid name or schema. Source: AG-UI 1.0, "Run Input", "Interrupts and Resume", "Tools".
     """
-    left_out = list(_unused(run))
+    left_out = ["state: a turn has no state of the application"] if run.state else []
     entries: dict[str, dict[str, ResumeEntry]] = {}
     for entry in run.resume or ():
         turn, interrupt = read_interrupt_id(entry.interrupt_id)
@@ -88,12 +111,21 @@ def read_input(run: RunAgentInput) -> RunRequest:
     if len(entries) > 1:
         raise ConfigError(f"the resume answers {len(entries)} turns at once: {', '.join(entries)}: answer one per run")
     context = "\n".join(f"{item.description}: {item.value}" for item in run.context or ())
-    if entries:
-        ((turn, answers),) = entries.items()
-        return RunRequest(
-            run.thread_id, run.run_id, turn=turn, context=context, left_out=tuple(left_out), entries=answers
-        )
     messages = [message for message in run.messages if not isinstance(message, ActivityMessage | ReasoningMessage)]
+    results = _results(messages)
+    if turns := entries or results:
+        if len(turns) > 1:
+            raise ConfigError(f"the run has results for {len(turns)} turns: {', '.join(turns)}: give those of one")
+        (turn,) = turns
+        return RunRequest(
+            run.thread_id,
+            run.run_id,
+            turn=turn,
+            context=context,
+            left_out=tuple(left_out),
+            entries=entries.get(turn, {}),
+            results=results.get(turn, {}),
+        )
     if not messages or not isinstance(messages[-1], UserMessage):
         last = f"the last message is of the role {messages[-1].role}" if messages else "there are no messages"
         raise ConfigError(f"the input has no message to answer: {last}, without a resume. End with a user's message")
@@ -106,16 +138,26 @@ def read_input(run: RunAgentInput) -> RunRequest:
         files=files,
         message_history=history,
         context=context,
+        tools=tuple(declare_tool(tool.name, tool.description, tool.parameters) for tool in run.tools or ()),
         left_out=tuple(left_out),
     )
 
 
-def _unused(run: RunAgentInput) -> Iterator[str]:
-    if run.tools:
-        names = ", ".join(tool.name for tool in run.tools)
-        yield f"tools: the application's tools are not called here: {names}"
-    if run.state:
-        yield "state: a turn has no state of the application"
+def _results(messages: Sequence[AgUiMessage]) -> dict[str, dict[str, ToolMessage]]:
+    """Return the results at the end of the messages, by turn and call: the client's, and those that it received.
+
+    Raises `ConfigError` for two different results of one call.
+    """
+    results: dict[str, dict[str, ToolMessage]] = {}
+    for message in takewhile(lambda message: isinstance(message, ToolMessage), reversed(messages)):
+        assert isinstance(message, ToolMessage)  # noqa: S101 (the loop takes no other)
+        turn, call = read_interrupt_id(message.tool_call_id)
+        if not turn:
+            continue
+        other = results.setdefault(turn, {}).setdefault(call, message)
+        if (other.content, other.error) != (message.content, message.error):
+            raise ConfigError(f"the run has two results for call {message.tool_call_id!r:.80}: give one")
+    return results
 
 
 def _history(messages: Sequence[AgUiMessage], left_out: list[str]) -> Iterator[Message]:

@@ -197,6 +197,8 @@ class TurnEncoder:
     def _settle_call(self, item: i.CallResultItem) -> Events:
         identifier = call_id(self.turn, item.call)
         yield from self.own.end_progress(item.fact)
+        if identifier in self._conversation.calls_with_result:
+            return
         message = result_of(identifier, item.fact, item.changed, self.owner)
         self._conversation.tell(message)
         yield ToolCallResultEvent(
