@@ -42,8 +42,8 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
       loop of the turn itself, and both responses.
     - *Waits:* results from outside, several questions of one call, approvals of two people: caps 1 and 2, with budgets
       of 1, 2 and none, 1 and 2 pauses, with and without sub-agents, hooks and a synthesis.
-    - *Rules:* each set of `RULE_SETS` at caps 1 and 2, with batches of up to 2 calls, with hooks at cap 1, and with
-      single calls and a synthesis. No configurations are merged by the order of calls.
+    - *Rules:* each set of `RULE_SETS` at caps 1 and 2, with batches of up to 2 calls, then with single calls, with
+      hooks and with a synthesis. No retry beside two batches. No configurations are merged by the order of calls.
     - *Hooks:* hooks and guardrails act, requests are prepared and replies are reviewed, some with typed answers. Caps 0
       to 2 with budgets of 0, 1 and none, 0 to 2 output retries, 0 to 2 compactions, 0 and 1 retries, and batches of up
       to 2 calls. Each of these caps and budgets once more with a synthesis. Then a budget of tokens, money or time at
@@ -79,11 +79,11 @@ RULE_SETS: Final[tuple[tuple[JsonObject, ...], ...]] = (
 
 
 def _ruled(bound: int) -> Iterator[Case]:
-    fields = {"tool_calls": None, "output_retries": 1, "max_retries": 1}
     for rules, cap in product(RULE_SETS, range(1, min(bound, _FEW) + 1)):
-        for hooked in (False, True) if cap == 1 else (False,):
-            yield Case(_limits(steps=cap, **fields), widest=2, hooked=hooked, rules=rules)
-        yield Case(_limits(steps=cap, **fields), synthesis=True, widest=1, rules=rules)
+        fields = {"steps": cap, "tool_calls": None, "output_retries": 1}
+        yield Case(_limits(max_retries=2 - cap, **fields), widest=2, rules=rules)
+        for synthesis, hooked in ((False, True), (True, False)):
+            yield Case(_limits(max_retries=1, **fields), synthesis, widest=1, hooked=hooked, rules=rules)
 
 
 def _waiting(bound: int) -> Iterator[Case]:
