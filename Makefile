@@ -112,7 +112,7 @@ verify: $(VENV)/.installed ## Prove that every path ends: lint, walk, and SMT fo
 smt: $(VENV)/.installed ## Prove the bounds for all limits by induction, with z3 and cvc5 (ten seconds)
 	$(BIN)/turnwright verify --smt --no-walk
 
-# What each costs on two cores: verify two minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
+# What each costs on two cores: verify three minutes, the tests twelve, histories five, schedules five, kills five, planted faults ten, mutants half an hour.
 proof-all: $(VENV)/.test $(VENV)/.mutants ## Run every proof and every test of a claim: docs/evidence.md (an hour and a half)
 	$(MAKE) verify
 	$(MAKE) test-all
