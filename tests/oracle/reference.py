@@ -1277,7 +1277,10 @@ class Turn:
         self.stopped_by, self.deadline = (limit.why, *limit.also), inf
         self.retries_left, sharper, self.stopped = self.limits.max_retries, False, True
         self._write()
-        while self.limits.concluding != "never":
+        if self.limits.concluding == "never":  # a conclusion without a call of the model is a fact too
+            self.failures += 1
+            raise EndError(limit.why, limit.also)
+        while True:
             lost = self._take_loss()
             reply = ScriptedReply(error=Cause.CRASH) if lost else self._unless_died(self._attempt_conclusion)
             self.failures += 1
@@ -1287,7 +1290,6 @@ class Turn:
                 raise EndError(limit.why, limit.also)
             self.retries_left, sharper = self.retries_left - 1, sharper or silent
             self._write()
-        raise EndError(limit.why, limit.also)
 
     def _attempt_conclusion(self) -> ScriptedReply:
         """Make one attempt at the conclusion, after the guardrail of the prompt and before that of the text."""

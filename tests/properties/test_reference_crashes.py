@@ -209,6 +209,8 @@ def test_turn_with_dying_processes_follows_the_predicted_course(script: TurnScri
 @example(TurnScript((SAYS,), limits=ONE_RETRY, messages=(0.75,), crashes=(3,), guardrail=FAILS))
 #: A crash costs a retry of the synthesis.
 @example(TurnScript((WORKS, SAYS), MORTAL_TOOLS, ONE_RETRY, synthesis=(Cause.SERVER_ERROR,), crashes=(3,)))
+#: A turn that must not conclude with the model dies when its end is written.
+@example(TurnScript((WORKS,), MORTAL_TOOLS, Limits(steps=1, concluding="never"), crashes=(2, 2)))
 @given(script=mortal_agents() | mortal_compactions())
 def test_agent_turn_with_dying_processes_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
