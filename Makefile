@@ -11,7 +11,7 @@ GUARDED := $(patsubst tests/guards/requirements/%.txt,%,$(wildcard tests/guards/
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # The packages beside the engine, those that others need first: pip takes them from this checkout.
 PACKAGES := --editable 'packages/proof[smt]' --editable packages/audit --editable packages/inspector \
-  --editable packages/guards --editable 'packages/protocols[acp,ag-ui,mcp,responses,ui]' --editable packages/testing
+  --editable packages/guards --editable 'packages/protocols[a2a,acp,ag-ui,mcp,responses,ui]' --editable packages/testing
 PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 
 # Without bytecode each worker and each child process of the tests compiles all sources again.
@@ -53,7 +53,7 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 # The clients that judge our protocols: a version for Node 20 of each.
 $(PROTOCOL_CLIENTS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(PROTOCOL_CLIENTS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
-	  ai@6.0.326 @ag-ui/client@1.0.0 @agentclientprotocol/sdk@2.4.0 zod@4 \
+	  ai@6.0.326 @ag-ui/client@1.0.0 @agentclientprotocol/sdk@2.4.0 zod@4 @a2a-js/sdk@1.3.0 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the judges of protocols will be skipped'
 
 $(VENV)/.bench: $(PROJECTS) | $(VENV)/.installed

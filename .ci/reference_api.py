@@ -61,6 +61,7 @@ PAGES: Final = {
     "responses": Page(
         "turnwright_protocols.responses", "Turns as responses of the OpenAI SDK.", ("turnwright_protocols.responses",)
     ),
+    "a2a": Page("turnwright_protocols.a2a", "Turns as tasks of A2A.", ("turnwright_protocols.a2a",)),
     "mcp-server": Page("turnwright_protocols.mcp", "Agents as tools of an MCP server.", ("turnwright_protocols.mcp",)),
     "acp": Page("turnwright_protocols.acp", "Turns as prompts of an editor.", ("turnwright_protocols.acp",)),
     "guards": Page(

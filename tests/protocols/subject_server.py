@@ -1,4 +1,4 @@
-"""Serves the subject through one door on a free port of this machine, which is the first line printed."""
+"""Serves the subject through a door on a port of this machine, or a free one, which is the first line printed."""
 
 import socket
 import sys
@@ -15,20 +15,17 @@ from tests.protocols.subject import AGENT, make_engine
 
 from turnwright import Engine
 from turnwright_protocols.http import Gate
-from turnwright_protocols.responses import responses_routes
-from turnwright_protocols.ui import ui_routes
+from turnwright_protocols.http_doors import door_routes
 
 
-def main(door: str, store: str) -> None:
+def main(door: str, store: str, port: str = "0") -> None:
     """Serve until the process is killed."""
     engine, gate = make_engine(store), Gate(lambda _request, _session: True)
-    routes: Sequence[BaseRoute]
-    if door == "ag-ui":
-        routes = _ag_ui_routes(engine)
-    else:
-        routes = ui_routes(engine, [AGENT], gate) if door == "ui" else responses_routes(engine, [AGENT], gate)
+    is_ag_ui = door == "ag-ui"
+    routes: Sequence[BaseRoute] = _ag_ui_routes(engine) if is_ag_ui else door_routes(engine, [AGENT], gate, [door])
     listener = socket.socket()
-    listener.bind(("127.0.0.1", 0))
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", int(port)))
     listener.listen()
     print(listener.getsockname()[1], flush=True)  # noqa: T201 (read by the test)
     uvicorn.Server(uvicorn.Config(Starlette(routes=routes), log_level="error")).run(sockets=[listener])

@@ -44,10 +44,20 @@ async def test_doors_share_the_bounds() -> None:
         assert (await program.send("GET", "/v1/models")).status == 503
 
 
+async def test_door_at_the_root_leaves_its_pages_alone() -> None:
+    async with make_engine() as engine:
+        app = BesidePages(door_routes(engine, [AGENT], token_gate(TOKEN), ["a2a"]), PlainTextResponse("page"))
+        program = Client(app, {"authorization": f"Bearer {TOKEN}", "a2a-version": "1.0"})
+        assert (await program.send("GET", "/")).text == "page"
+        call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
+        assert (await program.send("POST", "/", call)).json()["result"]["tasks"] == []
+        assert "bearer" in (await Client(app).send("GET", "/.well-known/agent-card.json")).json()["securitySchemes"]
+
+
 async def test_unknown_door_is_refused() -> None:
     async with make_engine() as engine:
-        with pytest.raises(ConfigError, match="no door 'a2a': use responses, ui"):
-            door_routes(engine, [AGENT], token_gate(TOKEN), ["a2a"])
+        with pytest.raises(ConfigError, match="no door 'smtp': use a2a, responses, ui"):
+            door_routes(engine, [AGENT], token_gate(TOKEN), ["smtp"])
 
 
 @pytest.mark.slow

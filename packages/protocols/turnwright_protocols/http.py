@@ -6,7 +6,7 @@ Needs Starlette, which the extra of each HTTP protocol brings.
 import inspect
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -43,6 +43,7 @@ Authorize: TypeAlias = Callable[[Request, str], Access | Awaitable[Access]]
 LONGEST_SESSION: Final = 128
 #: The beginning of the sessions of named users.
 _OWNED: Final = "~"
+_JSON: Final = ("application/json",)
 _SERVER_FAULT: Final = 500
 _UNAVAILABLE: Final = "the server cannot run this turn now"
 #: Statuses and words of the engine's errors. Any other error is the server's own, and its words stay in the log.
@@ -127,8 +128,12 @@ class Gate:
 
     async def read_json(self, request: Request) -> JsonObject:
         """Return the body of a request. Raises `RefusedRequestError` unless it is one JSON object within the bounds."""
-        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-            raise RefusedRequestError(415, "the body must be application/json")
+        return parse_object(await self.read_body(request, _JSON))
+
+    async def read_body(self, request: Request, media_types: Collection[str]) -> bytes:
+        """Return the body of a request, of one of these types. Raises `RefusedRequestError` beyond the bounds."""
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in media_types:
+            raise RefusedRequestError(415, f"the body must be {' or '.join(media_types)}")
         if _length(request) > self.bounds.body_bytes:
             raise self._too_large
         content = bytearray()
@@ -142,7 +147,7 @@ class Gate:
                 raise RefusedRequestError(400, "the body did not arrive whole") from None
         if scope.cancelled_caught:
             raise RefusedRequestError(408, f"the body did not arrive within {self.bounds.body_seconds:g} s")
-        return parse_object(bytes(content))
+        return bytes(content)
 
     @property
     def _too_large(self) -> RefusedRequestError:
@@ -164,6 +169,11 @@ def parse_object(content: bytes) -> JsonObject:
 def owned_session(user: str, session: str) -> str:
     """Return the engine's session of a user's conversation. No two users share one, whatever their names are."""
     return f"{_OWNED}{quote(user, safe='')}/{session}" if user else session
+
+
+def conversation_of(session: str) -> str:
+    """Return the conversation of an engine's session, without its user."""
+    return session.partition("/")[2] if session.startswith(_OWNED) else session
 
 
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:

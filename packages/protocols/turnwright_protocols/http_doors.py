@@ -15,15 +15,19 @@ from turnwright.errors import ConfigError
 from .http import Bounds, Gate
 
 #: The names of the doors, as a command takes them.
-DOORS: Final = ("responses", "ui")
+DOORS: Final = ("a2a", "responses", "ui")
 
 
 def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]) -> list[Route]:
     """Return the routes of the named doors. Raises `ConfigError` for another name."""
     routes: list[Route] = []
     for door in doors:
-        if door == "responses":
-            from .responses import responses_routes  # noqa: PLC0415 (only the doors that are served)
+        if door == "a2a":
+            from .a2a import a2a_routes  # noqa: PLC0415 (only the doors that are served)
+
+            routes += a2a_routes(engine, agents, gate, bearer=True)
+        elif door == "responses":
+            from .responses import responses_routes  # noqa: PLC0415 (as above)
 
             routes += responses_routes(engine, agents, gate)
         elif door == "ui":
@@ -55,5 +59,5 @@ class BesidePages:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        is_door = scope["type"] == "http" and any(route.matches(scope)[0] is not Match.NONE for route in self._routes)
+        is_door = scope["type"] == "http" and any(route.matches(scope)[0] is Match.FULL for route in self._routes)
         await (self._doors if is_door else self._pages)(scope, receive, send)

@@ -3,11 +3,13 @@
 `TurnReader` makes them of events. A message's id is `{turn}/assistant-{n}`, and a call's id is unique in its turn.
 """
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
@@ -15,6 +17,7 @@ from turnwright.events import FactEvent, ToolProgressEvent, TurnEndedEvent, Turn
 from turnwright.message import FilePart
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.tool_phase import ToolPhase
+from turnwright_states import Decision
 from turnwright_states import facts as f
 from turnwright_states.state import Stall
 
@@ -219,6 +222,35 @@ Item: TypeAlias = (
 def asking_call(interrupt: Interrupt) -> str:
     """Return the turn's own call that an interrupt belongs to, also if a sub-agent asks; empty for a doom loop."""
     return interrupt.call.partition(":")[0]
+
+
+def left_open(paused: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
+    """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
+
+    A call with a result has no open interrupt.
+    """
+    match event.fact:
+        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(paused, answered):
+            pending = tuple(
+                dataclasses.replace(
+                    interrupt, approvals=interrupt.approvals - 1, approved_by=(*interrupt.approved_by, event.fact.by)
+                )
+                if interrupt.id == answered
+                else interrupt
+                for interrupt in paused.interrupts
+            )
+        case f.Answered(interrupt=answered):
+            pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
+        case f.CallSettled(call=call):
+            pending = tuple(interrupt for interrupt in paused.interrupts if asking_call(interrupt) != call)
+        case _:
+            pending = paused.interrupts
+    return replace(paused, seq=event.seq, interrupts=pending) if pending else None
+
+
+def _needs_more(paused: TurnPausedEvent, name: str) -> bool:
+    """Return whether the interrupt of this name needs approvals of further people after this one."""
+    return any(interrupt.id == name and interrupt.approvals > 1 for interrupt in paused.interrupts)
 
 
 def clean(text: str) -> str:

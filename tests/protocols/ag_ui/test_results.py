@@ -5,7 +5,8 @@ from ag_ui.core import ResumeEntry
 
 from turnwright import Answer, Interrupt, InvalidAnswerError, settled
 from turnwright.events import FactEvent, TurnPausedEvent
-from turnwright_protocols.ag_ui.interrupts import answers_of, interrupt_of, left_open
+from turnwright_protocols.ag_ui.interrupts import answers_of, interrupt_of
+from turnwright_protocols.items import left_open
 from turnwright_states import Decision, InterruptKind, State
 from turnwright_states.facts import Answered
 

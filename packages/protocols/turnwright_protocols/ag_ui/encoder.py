@@ -35,11 +35,11 @@ from turnwright.events import (
 )
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client
 from turnwright_protocols.endings import DONE, explain_end, record_end
-from turnwright_protocols.items import clean
+from turnwright_protocols.items import clean, left_open
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
-from .interrupts import interrupt_id, interrupt_of, left_open
+from .interrupts import interrupt_id, interrupt_of
 from .messages import AgUiConversation, call_id, metadata
 from .turn_encoder import TurnEncoder
 from .usage import RunUsage

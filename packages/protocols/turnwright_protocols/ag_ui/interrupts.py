@@ -1,6 +1,5 @@
 """Translate the interrupts of a paused turn to AG-UI, and the client's answers back."""
 
-import dataclasses
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -9,17 +8,14 @@ from typing import Final
 
 from ag_ui.core import Interrupt as AgUiInterrupt
 from ag_ui.core import ResumeEntry
-from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, InvalidAnswerError
-from turnwright.events import FactEvent, TurnPausedEvent
 from turnwright.journal.answers import ANSWERABLE, Answer, settled, unanswered
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import asking_call, clean, clean_json
 from turnwright_states import DECISIONS, Decision, InterruptKind
-from turnwright_states import facts as f
 
 from .messages import call_id, metadata
 
@@ -91,35 +87,6 @@ def interrupt_of(turn: str, interrupt: Interrupt) -> AgUiInterrupt:
             rules=list(interrupt.rules) or None,
         ),
     )
-
-
-def left_open(paused: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
-    """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
-
-    A call with a result has no open interrupt.
-    """
-    match event.fact:
-        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(paused, answered):
-            pending = tuple(
-                dataclasses.replace(
-                    interrupt, approvals=interrupt.approvals - 1, approved_by=(*interrupt.approved_by, event.fact.by)
-                )
-                if interrupt.id == answered
-                else interrupt
-                for interrupt in paused.interrupts
-            )
-        case f.Answered(interrupt=answered):
-            pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
-        case f.CallSettled(call=call):
-            pending = tuple(interrupt for interrupt in paused.interrupts if asking_call(interrupt) != call)
-        case _:
-            pending = paused.interrupts
-    return replace(paused, seq=event.seq, interrupts=pending) if pending else None
-
-
-def _needs_more(paused: TurnPausedEvent, name: str) -> bool:
-    """Return whether the interrupt of this name needs approvals of further people after this one."""
-    return any(interrupt.id == name and interrupt.approvals > 1 for interrupt in paused.interrupts)
 
 
 def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:

@@ -1,0 +1,363 @@
+"""The requests of A2A on the journal: messages, tasks, subscriptions. A task is a turn, and its context a session."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn
+
+import anyio
+from a2a.server.context import ServerCallContext
+from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
+from a2a.types import (
+    AgentCard,
+    CancelTaskRequest,
+    DeleteTaskPushNotificationConfigRequest,
+    GetExtendedAgentCardRequest,
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    ListTaskPushNotificationConfigsRequest,
+    ListTaskPushNotificationConfigsResponse,
+    ListTasksRequest,
+    ListTasksResponse,
+    SendMessageRequest,
+    SubscribeToTaskRequest,
+    Task,
+    TaskPushNotificationConfig,
+    TaskState,
+)
+from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
+from a2a.utils.errors import (
+    A2AError,
+    ContentTypeNotSupportedError,
+    InternalError,
+    InvalidParamsError,
+    InvalidRequestError,
+    PushNotificationNotSupportedError,
+    TaskNotCancelableError,
+    TaskNotFoundError,
+    UnsupportedOperationError,
+)
+from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
+from starlette.requests import Request
+
+from turnwright._base.ids import new_id, root_of
+from turnwright.agent import Agent
+from turnwright.engine import Engine
+from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
+from turnwright.events import StreamEvent
+from turnwright.store import QUEUED, TurnRow
+from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn, find_open_turn, is_paused
+from turnwright_protocols.http import (
+    LONGEST_SESSION,
+    Gate,
+    RefusedRequestError,
+    conversation_of,
+    owned_session,
+    refusal_of,
+)
+
+from .messages import Prompt, read_answers, read_prompt
+from .task_encoder import TaskEncoder, Update, state_of_end
+
+_VIA: Final = "a2a"
+#: The most turns that one request looks through for a list.
+_MOST_LISTED: Final = 1000
+_LEFT: Final = "the task was interrupted: get it later"
+_PAUSE_IS_FIRST: Final = "the context has an open task: answer it, cancel it or wait for its end"
+_NOT_NOW: Final = "a message to a working task is text"
+_CLIENT_FAULTS: Final[dict[int, type[A2AError]]] = {
+    400: InvalidParamsError,
+    404: TaskNotFoundError,
+    409: UnsupportedOperationError,
+}
+
+
+class TaskHandler(RequestHandler):
+    """Answers the requests to one agent.
+
+    The context of each call has the HTTP request (`request`), whose `state.refusal` is set if it is refused by its
+    status: the protocol has no error for that.
+    """
+
+    def __init__(self, engine: Engine, agent: Agent, gate: Gate) -> None:
+        self._engine = engine
+        self._agent = agent
+        self._gate = gate
+
+    # Messages.
+
+    @validate_request_params
+    async def on_message_send(self, params: SendMessageRequest, context: ServerCallContext) -> Task:
+        """Start a task, answer or steer one; and wait until it ends or asks, unless the client does not wait."""
+        with _refusing(context) as request:
+            validate_history_length(params.configuration)
+            encoder, events = await self._send(params, request)
+            if not params.configuration.return_immediately:
+                with anyio.move_on_after(self._gate.bounds.stream_seconds):
+                    async for _ in self._follow(encoder, events):
+                        pass
+                encoder.at = (await self._engine.store.get(encoder.turn)).updated_at
+            return apply_history_length(encoder.task, params.configuration)
+
+    @validate_request_params
+    async def on_message_send_stream(
+        self, params: SendMessageRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Task | Update]:
+        """Do the same, and yield the task and its updates."""
+        with _refusing(context) as request:
+            validate_history_length(params.configuration)
+            encoder, events = await self._send(params, request)
+            yield apply_history_length(encoder.task, params.configuration)
+            async for update in self._follow(encoder, events):
+                yield update
+
+    @validate_request_params
+    async def on_subscribe_to_task(
+        self, params: SubscribeToTaskRequest, context: ServerCallContext
+    ) -> AsyncGenerator[Task | Update]:
+        """Yield an open task and its updates."""
+        with _refusing(context) as request:
+            row, _ = await self._open(request, params.id)
+            if row.status.outcome is not None:
+                raise UnsupportedOperationError("the task has ended: get it")
+            encoder, seq = await self._read(row)
+            events = self._engine.attach(row.id, self._agent).events(seq)
+            yield encoder.task
+            async for update in self._follow(encoder, events):
+                yield update
+
+    # Tasks.
+
+    @validate_request_params
+    async def on_get_task(self, params: GetTaskRequest, context: ServerCallContext) -> Task:
+        """Return a task."""
+        with _refusing(context) as request:
+            validate_history_length(params)
+            row, _ = await self._open(request, params.id)
+            encoder, _ = await self._read(row)
+            return apply_history_length(encoder.task, params)
+
+    @validate_request_params
+    async def on_list_tasks(self, params: ListTasksRequest, context: ServerCallContext) -> ListTasksResponse:
+        """Return the tasks of a context, or of all contexts that the request may use; the newest first."""
+        with _refusing(context) as request:
+            validate_history_length(params)
+            size = params.page_size if params.HasField("page_size") else DEFAULT_LIST_TASKS_PAGE_SIZE
+            validate_page_size(size)
+            before, earlier = _read_token(params.page_token)
+            session = None
+            if params.context_id:
+                session = owned_session(await self._gate.identify(request, params.context_id), params.context_id)
+            rows = await self._engine.turns(session=session, limit=_MOST_LISTED, before=before)
+            listed_rows = await self._filter(rows, params, request, session)
+            page = listed_rows[:size]
+            following = ""
+            if len(listed_rows) > size:
+                following = f"{page[-1].number}.{earlier + size}"
+            elif len(rows) == _MOST_LISTED:
+                following = f"{rows[-1].number}.{earlier + len(page)}"
+            tasks = [apply_history_length((await self._read(row))[0].task, params) for row in page]
+            return ListTasksResponse(
+                tasks=tasks, next_page_token=following, page_size=size, total_size=earlier + len(listed_rows)
+            )
+
+    @validate_request_params
+    async def on_cancel_task(self, params: CancelTaskRequest, context: ServerCallContext) -> Task:
+        """Abort a task."""
+        with _refusing(context) as request:
+            row, _ = await self._open(request, params.id)
+            if row.status.outcome is not None:
+                raise TaskNotCancelableError
+            await abort_turn(self._engine, row.id)
+            row, _ = await self._open(request, params.id)
+            return (await self._read(row))[0].task
+
+    # Not offered.
+
+    async def on_create_task_push_notification_config(
+        self, params: TaskPushNotificationConfig, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Refuse."""
+        _refuse_push(params, context)
+
+    async def on_get_task_push_notification_config(
+        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> TaskPushNotificationConfig:
+        """Refuse."""
+        _refuse_push(params, context)
+
+    async def on_list_task_push_notification_configs(
+        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
+    ) -> ListTaskPushNotificationConfigsResponse:
+        """Refuse."""
+        _refuse_push(params, context)
+
+    async def on_delete_task_push_notification_config(
+        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
+    ) -> None:
+        """Refuse."""
+        _refuse_push(params, context)
+
+    async def on_get_extended_agent_card(
+        self,
+        params: GetExtendedAgentCardRequest,  # noqa: ARG002 (the protocol's arguments)
+        context: ServerCallContext,  # noqa: ARG002
+    ) -> AgentCard:
+        """Refuse."""
+        raise UnsupportedOperationError("the agent has no extended card")
+
+    # Reading.
+
+    async def _open(self, request: Request, task: str) -> tuple[TurnRow, str]:
+        """Return the turn of a task, and its user. Raises `TurnNotFoundError`, also for a task of another user."""
+        if not 0 < len(task) <= LONGEST_SESSION or not task.isprintable():
+            raise TurnNotFoundError(task)
+        row = await self._engine.store.get(task)
+        if row.session is None:
+            raise TurnNotFoundError(task)
+        context = conversation_of(row.session)
+        user = await self._gate.identify(request, context)
+        if owned_session(user, context) != row.session or not self._is_task(row):
+            raise TurnNotFoundError(task)
+        return row, user
+
+    async def _read(self, row: TurnRow) -> tuple[TaskEncoder, int]:
+        """Return the task of a turn's journal, and the seq of its last event."""
+        encoder = TaskEncoder(row.id, conversation_of(row.session or ""), at=row.updated_at)
+        events = await self._engine.snapshot(row.id)
+        for event in events:
+            encoder.encode(event)
+        return encoder, events[-1].seq if events else 0
+
+    async def _follow(self, encoder: TaskEncoder, events: AsyncIterator[StreamEvent]) -> AsyncIterator[Update]:
+        """Yield the updates of a turn until it ends or asks. Raises `RefusedRequestError` if nobody drives it on."""
+        async for event in events:
+            encoder.at = self._engine.setup.now()
+            for update in encoder.encode(event):
+                yield update
+        if not encoder.has_ended and encoder.pause is None:
+            raise RefusedRequestError(500, _LEFT)
+
+    def _is_task(self, row: TurnRow) -> bool:
+        return row.agent == self._agent.name and root_of(row.id) == row.id and not row.fault
+
+    async def _filter(
+        self, rows: list[TurnRow], params: ListTasksRequest, request: Request, session: str | None
+    ) -> list[TurnRow]:
+        """Return the turns that a list has. `session` is a session that the request may use."""
+        allowed: dict[str, bool] = {} if session is None else {session: True}
+        after = params.status_timestamp_after.ToMicroseconds() / 1_000_000
+        listed_rows: list[TurnRow] = []
+        for row in rows:
+            if row.session is None or not self._is_task(row) or row.updated_at < after:
+                continue
+            if params.status and params.status != _state_of(row):
+                continue
+            if row.session not in allowed:
+                allowed[row.session] = await self._may_use(request, row.session)
+            if allowed[row.session]:
+                listed_rows.append(row)
+        return listed_rows
+
+    async def _may_use(self, request: Request, session: str) -> bool:
+        context = conversation_of(session)
+        try:
+            return owned_session(await self._gate.identify(request, context), context) == session
+        except RefusedRequestError:
+            return False
+
+    # Writing.
+
+    async def _send(
+        self, params: SendMessageRequest, request: Request
+    ) -> tuple[TaskEncoder, AsyncIterator[StreamEvent]]:
+        """Start, answer or steer a task. Returns it, with its events from now on."""
+        message = params.message
+        if params.configuration.HasField("task_push_notification_config"):
+            raise PushNotificationNotSupportedError
+        modes = params.configuration.accepted_output_modes
+        if modes and not any(mode.startswith(("text/", "*/")) for mode in modes):
+            raise ContentTypeNotSupportedError("the agent answers in text/plain")
+        prompt = read_prompt(message)
+        if not message.task_id:
+            return await self._start(prompt, message.context_id or new_id(), request)
+        row, user = await self._open(request, message.task_id)
+        if message.context_id and message.context_id != conversation_of(row.session or ""):
+            raise InvalidParamsError("contextId: the task is in another context")
+        encoder, seq = await self._read(row)
+        if encoder.pause is not None or prompt.answers is not None:
+            paused = await PausedTurn.read(self._engine, row.id)
+            pending = () if encoder.pause is None else encoder.pause.interrupts
+            answers = read_answers(prompt, paused.interrupts, pending)
+            handle = await answer_turn(self._engine, self._agent, paused, row.id, answers, by=user, via=_VIA)
+            return encoder, handle.events(seq)
+        if encoder.has_ended:
+            raise UnsupportedOperationError("the task has ended: send a message without a task to its context")
+        if prompt.files:
+            raise UnsupportedOperationError(_NOT_NOW)
+        handle = self._engine.attach(row.id, self._agent)
+        events = handle.events(seq)
+        await handle.steer(prompt.text)
+        return encoder, events
+
+    async def _start(
+        self, prompt: Prompt, context: str, request: Request
+    ) -> tuple[TaskEncoder, AsyncIterator[StreamEvent]]:
+        session = owned_session(await self._gate.identify(request, context), context)
+        if prompt.answers is not None:
+            raise InvalidParamsError("taskId: an answer needs the task that asks")
+        if not prompt.text.strip() and not prompt.files:
+            raise InvalidParamsError("parts: the message has no content")
+        if await find_open_turn(self._engine, session) is not None:
+            raise UnsupportedOperationError(_PAUSE_IS_FIRST)
+        handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files)
+        encoder = TaskEncoder(handle.id, context, at=self._engine.setup.now())
+        events = handle.events()
+        encoder.encode(await anext(events))
+        return encoder, events
+
+
+@contextmanager
+def _refusing(context: ServerCallContext) -> Iterator[Request]:
+    """Yield the HTTP request of a call, and raise errors of the protocol for all others."""
+    request: Request = context.state["request"]
+    try:
+        yield request
+    except A2AError:
+        raise
+    except InvalidAnswerError as error:
+        raise InvalidParamsError(refusal_of(error).why) from None
+    except TurnAlreadyEndedError:
+        raise UnsupportedOperationError("the task has ended") from None
+    except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
+        refusal = refusal_of(error)
+        if refusal.status >= 500:  # noqa: PLR2004 (the server's own faults)
+            raise InternalError(refusal.why) from None
+        kind = _CLIENT_FAULTS.get(refusal.status)
+        if kind is None:
+            request.state.refusal = refusal
+            raise InvalidRequestError(refusal.why) from None
+        raise kind(None if kind is TaskNotFoundError else refusal.why) from None
+
+
+def _refuse_push(_params: object, _context: ServerCallContext) -> NoReturn:
+    raise PushNotificationNotSupportedError
+
+
+def _state_of(row: TurnRow) -> TaskState:
+    """Return the state of a turn's task, by its row."""
+    outcome, reason = row.status.outcome, row.status.reason
+    if outcome is not None and reason is not None:
+        return state_of_end(outcome, reason)
+    if is_paused(row):
+        return TaskState.TASK_STATE_INPUT_REQUIRED
+    return TaskState.TASK_STATE_SUBMITTED if row.status.state is QUEUED else TaskState.TASK_STATE_WORKING
+
+
+def _read_token(token: str) -> tuple[int | None, int]:
+    """Return the turn before which a page begins, and the number of tasks on earlier pages."""
+    if not token:
+        return None, 0
+    number, _, earlier = token.partition(".")
+    if not (number.isascii() and number.isdecimal() and earlier.isascii() and earlier.isdecimal() and len(token) < 40):  # noqa: PLR2004 (two numbers)
+        raise InvalidParamsError("pageToken: is not one of this server")
+    return int(number), int(earlier)
