@@ -68,6 +68,7 @@ from .journal.answers import (
     need_agent_name,
     need_live,
     need_root,
+    need_usable,
     post_answers,
     settled_result,
     sign,
@@ -482,7 +483,7 @@ class Engine(Generic[DepsT]):
     async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
 
-        It raises for a faster answer only while that waits in the inbox. The first answer counts.
+        The first answer counts. Another one raises, also after the turn has used the first.
         """
         fold = await self._post_answers(turn_id, answers, **signature)
         await self._runtime.submit(turn_id, fold.segment)
@@ -1074,7 +1075,7 @@ class Engine(Generic[DepsT]):
         fold = await self._read(turn_id)
         if supplied is not None:
             self._need_supplied(fold, supplied)
-        await self._post(fold, answers, signed)
+        await need_usable(self._open_store, fold, await self._post(fold, answers, signed), signed.by)
         return fold
 
     async def _post(self, fold: JournalFold, answers: Answers, signed: Signature) -> dict[str, Answer]:
@@ -1119,13 +1120,13 @@ class Engine(Generic[DepsT]):
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
             return await self._turns.resume(turn_id, fold, supplied)
-        items = await self._post(fold, answers, signed)
+        seq, items = fold.seq, await self._post(fold, answers, signed)
         while True:
             with suppress(TurnBusyError):
                 result = await self._turns.resume(turn_id, fold, supplied)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        await need_accepted(self._open_store, fold, result, items, signed.by)
+        await need_accepted(self._open_store, fold, result, items, signed.by, after=seq)
         return result
 
     async def _begin(

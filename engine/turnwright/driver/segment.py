@@ -14,8 +14,8 @@ from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
-from turnwright.journal.answers import expired, unanswered
-from turnwright.journal.inbox import PROGRESS_PREFIX, early_results, steers, to_answered_input
+from turnwright.journal.answers import Signature, answer_item, expired, unanswered
+from turnwright.journal.inbox import PROGRESS_PREFIX, RESULT_PREFIX, early_results, steers, to_answered_input
 from turnwright.journal.links import Links
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
@@ -40,11 +40,11 @@ from turnwright_states import (
     FailInput,
     IllegalInputError,
     Input,
+    InterruptKind,
     ModelRepliedInput,
     State,
     Usage,
 )
-from turnwright_states.facts import InterruptRecord
 from turnwright_states.inputs import StopInput, is_blank
 from turnwright_states.payload import thawed
 
@@ -436,17 +436,24 @@ class Segment:
         return None
 
     async def _take_in_answers(self, items: Sequence[InboxItem]) -> None:
-        """Feed the answers among the items, and close the questions that have expired."""
-        for item in items:
-            if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
-                await self._answer(item)
-        if self._expired() is not None:
-            # An answer that was accepted in time counts, even if it came after the claim.
+        """Feed the answers among the items, and close the questions that have expired.
+
+        An expiry is an answer in the inbox too, so that the first one counts: a result that was stored is used.
+        """
+        await self._feed_answers(items)
+        while expiries := self._expiries():
+            for expiry in expiries:
+                await self.journal.store.post(expiry)
             self.journal.waiting = None
-            for item in await self.interruption.look():
-                if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
-                    await self._answer(item)
-        await self._expire_interrupts()
+            await self._feed_answers(await self.interruption.look(), expiries)
+
+    async def _feed_answers(self, items: Sequence[InboxItem], expiries: Sequence[InboxItem] = ()) -> None:
+        """Feed the answers among the items. Early results come first: they beat what a person decides in doubt."""
+        interrupts = self.machine.turn.interrupts
+        early = [item for call, item in early_results(items).items() if f"{RESULT_PREFIX}{call}" not in interrupts]
+        for item in (*early, *(item for item in items if item not in early)):
+            if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
+                await self._answer(item, is_expiry=item in expiries)
 
     async def _drop_late_results(self, items: Sequence[InboxItem]) -> bool:
         """Drop the results from outside for calls that have ended with another one. Return whether there are any."""
@@ -476,17 +483,33 @@ class Segment:
                 await inputs.check_added(text, "message")
                 admitted.add(item)
 
-    async def _answer(self, item: InboxItem) -> None:
-        event = to_answered_input(item, self.elapsed())
+    async def _answer(self, item: InboxItem, *, is_expiry: bool) -> None:
+        event = self._read_answer(item)
         try:
             if event is not None:
-                inputs = await self._checked_answer(event)
+                inputs = (event,) if is_expiry else await self._checked_answer(event)
                 return await self.journal.feed(*inputs, consumed=(item.id, f"{PROGRESS_PREFIX}{event.interrupt}"))
         except AnswerMismatchError:
             # It was valid when it was posted. Since then another answer came, or the interrupt expired.
-            pass
+            if event is not None and event.given is not None:
+                about = {"turn": self.journal.turn_id, "interrupt": event.interrupt}
+                words = "turn %s: nothing waits for %s, and the result from outside is dropped"
+                _LOG.warning(words, self.journal.turn_id, event.interrupt, extra=about)
         await self.journal.drop(item.id)
         return None
+
+    def _read_answer(self, item: InboxItem) -> AnsweredInput | None:
+        """Return the answer of an item. An early result settles its call also if the call's outcome is in doubt now."""
+        event, interrupts = to_answered_input(item, self.elapsed()), self.machine.turn.interrupts
+        if event is None or event.interrupt in interrupts:
+            return event
+        in_doubt = {
+            interrupt.call: interrupt.id
+            for interrupt in interrupts.values()
+            if interrupt.kind is InterruptKind.UNKNOWN_OUTCOME
+        }
+        call = next(iter(early_results((item,))), None)
+        return structs.replace(event, interrupt=in_doubt[call]) if call in in_doubt else event
 
     async def _checked_answer(self, event: AnsweredInput) -> tuple[Input, ...]:
         """Let input guardrails check the text of an answer. Return the inputs to feed.
@@ -533,28 +556,13 @@ class Segment:
             return tuple(inputs)
         return (*inputs, stop)
 
-    def _expired(self) -> InterruptRecord | None:
+    def _expiries(self) -> list[InboxItem]:
+        """Return an answer for each question that has expired."""
         if not isinstance(self.machine.action, AwaitPerson):
-            return None
+            return []
         now, open_interrupts = self.setup.now(), self.machine.turn.interrupts.values()
-        due = (
-            interrupt
+        return [
+            answer_item(self.journal.turn_id, interrupt.id, expired(interrupt), Signature(via="expiry", at=now))
             for interrupt in open_interrupts
             if interrupt.expires_at is not None and interrupt.expires_at <= now
-        )
-        return next(due, None)
-
-    async def _expire_interrupts(self) -> None:
-        while (interrupt := self._expired()) is not None:
-            answer = expired(interrupt)
-            await self.feed(
-                AnsweredInput(
-                    interrupt=interrupt.id,
-                    decision=answer.decision,
-                    text=answer.text,
-                    given=answer.given,
-                    via="expiry",
-                    at=self.setup.now(),
-                    elapsed=self.elapsed(),
-                )
-            )
+        ]

@@ -440,6 +440,24 @@ async def post_answers(
     return replies
 
 
+async def has_moved(store: Store, *folds: JournalFold) -> bool:
+    """Whether facts were written to one of these turns since it was read."""
+    return any([await store.facts(fold.turn_id, fold.seq) for fold in folds])
+
+
+async def need_usable(store: Store, fold: JournalFold, replies: Mapping[str, Answer], by: str) -> None:
+    """Raise as `post_answers` does for posted answers that no driver will use, because the turn moved after `fold`."""
+    if not await has_moved(store, fold):
+        return
+    latest = await JournalFold.read(store, fold.turn_id, keep_facts=True)
+    still = [*latest.machine.turn.interrupts]
+    _need_accepted(latest, replies, by, still, fold.seq)
+    for name in replies.keys() - _decided(latest, fold.seq).keys():
+        if name not in still:
+            need_live(fold.turn_id, latest.machine.turn.state.outcome, latest.machine.turn.reason)
+            raise InvalidAnswerError(name, "no such interrupt is open", still)
+
+
 async def need_authorized(judge: Judge | None, answering: Answering, ids: Sequence[str]) -> None:
     """Raise `InvalidAnswerError` for an answer that the app does not authorize. `ids` are the open interrupts."""
     why = "" if judge is None else await judge(answering)
@@ -450,16 +468,21 @@ async def need_authorized(judge: Judge | None, answering: Answering, ids: Sequen
 
 
 async def need_accepted(
-    store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer], by: str
+    store: Store, fold: JournalFold, result: TurnResult, replies: Mapping[str, Answer], by: str, *, after: int
 ) -> None:
     """Raise `InvalidAnswerError` if other answers were accepted instead of these of the person `by`.
 
-    `fold` was driven since they were posted. An input guardrail may have withheld the text of one.
+    `fold` was driven since they were posted, from fact `after` on. An input guardrail may have withheld the text of
+    one.
     """
-    decided = _decided(fold)
-    if not replies.keys() <= decided.keys():  # another driver may have fed them
+    if not replies.keys() <= _decided(fold, after).keys():  # another driver may have fed them
         await fold.catch_up(store)
-        decided = _decided(fold)
+    still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
+    _need_accepted(fold, replies, by, still, after)
+
+
+def _need_accepted(fold: JournalFold, replies: Mapping[str, Answer], by: str, still: Sequence[str], after: int) -> None:
+    decided = _decided(fold, after)
     for name, reply in replies.items():
         answers = decided.get(name, ())
         if len(answers) > 1:  # several people
@@ -467,13 +490,13 @@ async def need_accepted(
         elif not answers:
             continue
         if not any(Answer.of(answer) == reply or is_withheld(answer.text) for answer in answers):
-            still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
             raise InvalidAnswerError(name, OTHER_ANSWER, still)
 
 
-def _decided(fold: JournalFold) -> dict[str, list[Answered]]:
+def _decided(fold: JournalFold, after: int) -> dict[str, list[Answered]]:
+    """Return the answers of the journal after this fact, by interrupt: a call that runs again may wait again."""
     decided: dict[str, list[Answered]] = {}
-    for _, fact in fold.facts:
-        if isinstance(fact, Answered):
+    for seq, fact in fold.facts:
+        if seq > after and isinstance(fact, Answered):
             decided.setdefault(fact.interrupt, []).append(fact)
     return decided

@@ -24,6 +24,7 @@ from .answers import (
     Signature,
     answer_item,
     answering_of,
+    has_moved,
     need_authorized,
     need_live,
     parse_answer,
@@ -62,22 +63,28 @@ async def settle_call(
     Raises `InvalidAnswerError` for a key without an open call, for a call that waits for something else, and for a
     result that does not fit; `AlreadySettledError` if the call has another result, and `TurnNotFoundError`.
     """
-    root = key.partition(":")[0]
-    fold = await JournalFold.read(store, root, keep_facts=True)
-    earlier = _settled_before(fold, key)
-    if earlier is not None:
-        _need_same(key, given_result, earlier.given, earlier.at, earlier.by or earlier.via)
-        return None
-    addressee = await _find(store, fold, key)
-    interrupt, turn_id = addressee.interrupt, addressee.fold.turn_id
-    answer = Answer(Decision.SETTLE, given=given_result)
-    parse_answer((interrupt,), interrupt.id, answer, now=now)
-    await need_authorized(judge, answering_of(fold, interrupt, answer.decision, signature), [interrupt.id])
-    item = answer_item(turn_id, interrupt.id, answer, signature)
-    waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
-    for other_item in waiting:
-        _need_same_item(key, given_result, other_item)
-        return None
+    root, answer = key.partition(":")[0], Answer(Decision.SETTLE, given=given_result)
+    stored: tuple[InboxItem, Addressee] | None = None
+    while True:
+        fold = await JournalFold.read(store, root, keep_facts=True)
+        earlier = await _settled_before(store, fold, key)
+        if earlier is not None:
+            _need_same(key, given_result, earlier.given, earlier.at, earlier.by or earlier.via)
+            return stored[1] if stored is not None and Signature.of(earlier) == signature else None
+        addressee = await _find(store, fold, key)
+        interrupt, turn_id = addressee.interrupt, addressee.fold.turn_id
+        parse_answer((interrupt,), interrupt.id, answer, now=now)
+        await need_authorized(judge, answering_of(fold, interrupt, answer.decision, signature), [interrupt.id])
+        item = answer_item(turn_id, interrupt.id, answer, signature)
+        waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
+        for other_item in waiting:
+            if stored is None or other_item != stored[0]:
+                _need_same_item(key, given_result, other_item)
+                return None
+        stored = item, addressee
+        # If a turn has moved since it was read, another answer may have been used, and nothing waits for this one.
+        if waiting or not await has_moved(store, fold, addressee.fold):
+            break
     if addressee.is_early and turn_id != root:
         await _hand_over(store, root, key, item, poll_interval)
     return addressee
@@ -173,17 +180,20 @@ async def _hand_over(store: Store, root: str, key: str, item: InboxItem, poll_in
         await anyio.sleep(poll_interval)
 
 
-def _settled_before(fold: JournalFold, key: str) -> f.Answered | None:
-    """Return the answer that gave the call its result, if the root turn's journal has one."""
-    keys = dict(_keys(fold))
-    return next(
-        (
-            fact
-            for _, fact in fold.facts
-            if isinstance(fact, f.Answered) and fact.given is not None and keys.get(fact.interrupt) == key
-        ),
-        None,
-    )
+async def _settled_before(store: Store, fold: JournalFold, key: str) -> f.Answered | None:
+    """Return the answer that gave the call its result, if the root turn's journal or a sub-agent's has one."""
+    root, *path = key.split(":")
+    for depth in range(max(len(path), 1)):
+        if depth:
+            try:
+                fold = await JournalFold.read(store, ":".join([root, *path[:depth]]), keep_facts=True)
+            except TurnNotFoundError:
+                return None
+        keys = dict(_keys(fold))
+        for _, fact in fold.facts:
+            if isinstance(fact, f.Answered) and fact.given is not None and keys.get(fact.interrupt) == key:
+                return fact
+    return None
 
 
 def _keys(fold: JournalFold) -> Iterator[tuple[str, str]]:
