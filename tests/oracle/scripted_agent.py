@@ -1,7 +1,7 @@
 """The agent of a scripted turn: its hooks, guardrails, typed answer and compaction, as the script says."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,8 +21,6 @@ from tests.oracle.turn_script import (
 )
 
 from turnwright.agent import Agent, Compact
-from turnwright.context import TurnContext
-from turnwright.errors import Retry
 from turnwright.hooks.decisions import (
     CallView,
     ChangeArguments,
@@ -33,17 +31,11 @@ from turnwright.hooks.decisions import (
     ToolDecision,
     Trip,
 )
-from turnwright.hooks.guardrails import (
-    Guardrail,
-    input_guardrail,
-    output_guardrail,
-    tool_input_guardrail,
-    tool_output_guardrail,
-)
-from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
-from turnwright.tools import ToolContext, ToolResult
+from turnwright.hooks.guardrails import Guardrail, GuardrailKind
+from turnwright.hooks.hooks import Hooks
+from turnwright.model.protocol import ModelError
 from turnwright_states import Cause
+from turnwright_testing.hook_script import DecidedCode, Decision, HookQuestion, Refuses
 
 #: The word for no decision, in a prompt.
 _NONE: Final = "-"
@@ -51,6 +43,11 @@ _NONE: Final = "-"
 _TOO_LONG: Final = 1_000.0
 
 _TRIP: Final = Trip("It trips, as its script says.")
+_DECISIONS: Final[Mapping[str, ToolDecision]] = {
+    "reject": Reject("Not that."),
+    "ask": RequireApproval("Really?"),
+    "result": ReturnResult("Known."),
+}
 
 
 class Answer(BaseModel):
@@ -69,12 +66,19 @@ PROMPT: Final = "Begin."
 
 def scripted_agent(script: TurnScript, current_reply: Callable[[], ScriptedReply]) -> Agent[None, object]:
     """Return the agent of a scripted turn. `current_reply` returns the model's last reply."""
-    decides = _Decisions(script, current_reply)
+    code = DecidedCode(_Decisions(script, current_reply).decide)
+    hooks = [code.hook("before_model")] if script.offered else []
+    guardrails = []
+    if script.guardrail is not None:
+        guardrails.append(code.guardrail(GuardrailKind.INPUT, run_in_parallel=script.guardrail.parallel))
+    if script.hooked:
+        hooks += [code.hook("after_model", timeout=LATE_AFTER), *_hooks_of_calls(LATE_AFTER)]
+        guardrails += [code.guardrail(GuardrailKind.OUTPUT), *_guardrails_of_calls()]
     most = script.compactions
     plain = Agent(
         name="Scripted",
-        hooks=decides.hooks(),
-        guardrails=decides.guardrails(),
+        hooks=hooks,
+        guardrails=guardrails,
         compaction=Compact(
             mode="clear_tool_results" if script.clears else "summarize",
             at_tokens=LONG,
@@ -86,7 +90,7 @@ def scripted_agent(script: TurnScript, current_reply: Callable[[], ScriptedReply
     )
     if not script.typed:
         return plain
-    typed: dict[str, object] = {"output_type": Answer, "output_mode": "tool", "output_validators": (_validated,)}
+    typed: dict[str, object] = {"output_type": Answer, "output_mode": "tool", "output_validators": (code.validate,)}
     return plain.model_copy(update=typed)
 
 
@@ -105,63 +109,47 @@ def helpers(script: TurnScript) -> list[Agent[None, object]]:
     return [helper] if script.helper else []
 
 
-async def _validated(_: TurnContext[None], answer: Answer) -> Answer:
-    if answer.does == "retry":
-        raise Retry("Once more.")
-    return answer
-
-
 @dataclass(frozen=True, slots=True)
 class _Decisions:
-    """The decisions of one script."""
+    """The decisions of one script about requests, replies, answers and texts."""
 
     script: TurnScript
     current_reply: Callable[[], ScriptedReply]
     #: The number of times that the guardrails of prompts and of replies were asked.
     ask_counts: Counter[str] = field(default_factory=Counter)
 
-    def hooks(self) -> list[Hooks[None]]:
-        hooks: list[Hooks[None]] = []
-        if self.script.offered:
-            hooks.append(before_model(self._offer))
-        if self.script.hooked:
-            hooks.append(after_model(timeout=LATE_AFTER)(self._judge_reply))
-            hooks += _hooks_of_calls(LATE_AFTER)
-        return hooks
+    async def decide(self, question: HookQuestion) -> Decision:
+        match question.on:
+            case "before_model":
+                return self._offer(question.number)
+            case "after_model":
+                await _fail(self.current_reply().fault)
+                return Refuses("Not this.") if self.current_reply().refused else None
+            case "validator":
+                return Refuses("Once more.") if getattr(question.subject, "does", "") == "retry" else None
+            case "input_guardrail":
+                return await self._check_prompt(question.subject)
+            case _:
+                return self._check_reply()
 
-    def guardrails(self) -> list[Guardrail[None]]:
-        guardrails: list[Guardrail[None]] = []
-        prompt = self.script.guardrail
-        if prompt is not None:
-            guardrails.append(input_guardrail(run_in_parallel=prompt.parallel)(self._check_prompt))
-        if self.script.hooked:
-            guardrails += [output_guardrail(self._check_reply), *_guardrails_of_calls()]
-        return guardrails
-
-    async def _offer(self, ctx: TurnContext[None], _: ModelRequest) -> ChangeRequest | None:
+    def _offer(self, step: int) -> ChangeRequest | None:
         offered = self.script.offered
-        names = offered[(max(ctx.step, 1) - 1) % len(offered)]
+        names = offered[(step - 1) % len(offered)]
         if names == "raise":
             raise RuntimeError
         return None if names is None else ChangeRequest(tools=names)
 
-    async def _judge_reply(self, _: TurnContext[None], __: ModelResponse) -> None:
-        await _fail(self.current_reply().fault)
-        if self.current_reply().refused:
-            raise Retry("Not this.")
-
-    async def _check_prompt(self, _: TurnContext[None], text: str) -> Trip | None:
-        if text != PROMPT:  # the script has no verdict on text that enters later
-            return None
+    async def _check_prompt(self, text: object) -> Trip | None:
         guardrail = self.script.guardrail
-        assert guardrail is not None
+        if text != PROMPT or guardrail is None:  # the script has no verdict on text that enters later
+            return None
         await anyio.sleep(guardrail.seconds)
         self._fail_its_model("prompt", guardrail.fault)
         if guardrail.raises:
             raise RuntimeError
         return _TRIP if guardrail.trips else None
 
-    async def _check_reply(self, _: TurnContext[None], __: str) -> Trip | None:
+    def _check_reply(self) -> Trip | None:
         reply = self.current_reply()
         self._fail_its_model("reply", reply.fault)
         if reply.fault == "guardrail":
@@ -180,12 +168,33 @@ def prompt_of(call: ScriptedCall) -> str:
     return f"{call.number} {call.does} {call.seconds} {call.before or _NONE} {call.after or _NONE}"
 
 
-def _hooks_of_calls(timeout: float) -> list[Hooks[None]]:
-    return [before_tool(timeout=timeout)(_decide), after_tool(timeout=timeout)(_replace)]
+def _hooks_of_calls(timeout: float) -> list[Hooks[object]]:
+    code = DecidedCode(_decide_call)
+    return [code.hook("before_tool", timeout), code.hook("after_tool", timeout)]
 
 
-def _guardrails_of_calls() -> list[Guardrail[None]]:
-    return [tool_input_guardrail(_check_call), tool_output_guardrail(_check_result)]
+def _guardrails_of_calls() -> list[Guardrail[object]]:
+    code = DecidedCode(_decide_call)
+    return [code.guardrail(GuardrailKind.TOOL_INPUT), code.guardrail(GuardrailKind.TOOL_OUTPUT)]
+
+
+async def _decide_call(question: HookQuestion) -> Decision:
+    """Decide about a call as its arguments say."""
+    call = question.subject
+    assert isinstance(call, CallView)
+    before, after = _scripted(call)
+    is_before = question.on in ("before_tool", "tool_input_guardrail")
+    decision = before if is_before else after
+    later = LATER_IN_HELPER if question.ctx.agent == HELPER else 0.0
+    if question.on.endswith("_guardrail"):
+        if decision != "trip":
+            return None
+        await anyio.sleep(TRIPS_AFTER + later)
+        return _TRIP
+    await _fail(decision, later)
+    if is_before:
+        return _decision(before, call)
+    return ReturnResult("Hidden.") if after == "hide" else None
 
 
 def _scripted(call: CallView) -> tuple[object, object]:
@@ -197,35 +206,15 @@ def _scripted(call: CallView) -> tuple[object, object]:
     return call.arguments.get("before"), call.arguments.get("after")
 
 
-async def _decide(ctx: ToolContext[None], call: CallView) -> ToolDecision | None:  # noqa: PLR0911 (one for each decision)
-    before, _after = _scripted(call)
-    await _fail(before, _later(ctx))
-    match before:
-        case "change":
-            number = call.arguments.get("number")
-            if not isinstance(number, int):
-                return ChangeArguments({"prompt": f"{CHANGED_BY}{call.arguments['prompt']}"})
-            return ChangeArguments({**call.arguments, "number": number + CHANGED_BY})
-        case "spoil":
-            return ChangeArguments({**call.arguments, "number": "none"})
-        case "reject":
-            return Reject("Not that.")
-        case "ask":
-            return RequireApproval("Really?")
-        case "result":
-            return ReturnResult("Known.")
-        case _:
-            return None
-
-
-async def _replace(ctx: ToolContext[None], call: CallView, __: ToolResult) -> ReturnResult | None:
-    _before, after = _scripted(call)
-    await _fail(after, _later(ctx))
-    return ReturnResult("Hidden.") if after == "hide" else None
-
-
-def _later(ctx: ToolContext[None]) -> float:
-    return LATER_IN_HELPER if ctx.agent == HELPER else 0.0
+def _decision(before: object, call: CallView) -> ToolDecision | None:
+    number = call.arguments.get("number")
+    if before == "change" and isinstance(number, int):
+        return ChangeArguments({**call.arguments, "number": number + CHANGED_BY})
+    if before == "change":
+        return ChangeArguments({"prompt": f"{CHANGED_BY}{call.arguments['prompt']}"})
+    if before == "spoil":
+        return ChangeArguments({**call.arguments, "number": "none"})
+    return _DECISIONS.get(str(before))
 
 
 async def _fail(fault: object, later: float = 0.0) -> None:
@@ -235,18 +224,3 @@ async def _fail(fault: object, later: float = 0.0) -> None:
         raise RuntimeError
     if fault == "late":
         await anyio.sleep(_TOO_LONG)
-
-
-async def _check_call(ctx: ToolContext[None], call: CallView) -> Trip | None:
-    return await _trip_later(_later(ctx), trips=_scripted(call)[0] == "trip")
-
-
-async def _check_result(ctx: ToolContext[None], call: CallView, __: ToolResult) -> Trip | None:
-    return await _trip_later(_later(ctx), trips=_scripted(call)[1] == "trip")
-
-
-async def _trip_later(later: float, *, trips: bool) -> Trip | None:
-    if not trips:
-        return None
-    await anyio.sleep(TRIPS_AFTER + later)
-    return _TRIP

@@ -63,6 +63,7 @@ from turnwright_testing import (
     clock,
     play,
 )
+from turnwright_testing.hook_script import DecidedCode, HookQuestion
 
 RAN: list[str] = []
 
@@ -257,6 +258,27 @@ def test_hooks_decide_as_scripted_by_step_and_by_call() -> None:
     assert questions[:3] == [("prepare_tools", 1), ("before_model", 1), ("after_model", 1)]
     assert ("after_tool", "call00002") in questions
     assert ("after_tool", "call00001") not in questions
+
+
+def test_code_of_an_app_asks_one_function() -> None:
+    """A script, a campaign and the reference decide in it; what is asked about is a step or a call."""
+    questions: dict[str, int | str] = {}
+
+    async def decide(question: HookQuestion) -> None:
+        questions[question.on] = question.about
+
+    code, names = DecidedCode(decide), ("before_model", "after_model", "before_tool", "after_tool")
+    agent = Agent(
+        name="One",
+        hooks=[code.hook(name) for name in names],
+        guardrails=[code.guardrail(kind) for kind in GuardrailKind],
+        prepare_tools=code.prepare_tools,
+    )
+    (driven,) = played(Scenario(script=(LOOK, "Done.")), agent=agent)
+    assert results(driven) == ["ok"]
+    by_call = dict.fromkeys(["before_tool", "after_tool", "tool_input_guardrail", "tool_output_guardrail"], "call00001")
+    by_step = dict.fromkeys(["before_model", "after_model", "prepare_tools", "output_guardrail"], 2)
+    assert {**questions, "input_guardrail": 0} == {**by_call, **by_step, "input_guardrail": 0}
 
 
 @pytest.mark.parametrize("kind", GuardrailKind)

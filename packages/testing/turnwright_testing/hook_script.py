@@ -1,17 +1,19 @@
 """Scripted hooks, validators and guardrails of an agent, and stand-ins that follow the scripts."""
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Final, TypeVar, cast
 
 from turnwright.agent import Agent, Compact
 from turnwright.context import TurnContext
 from turnwright.errors import Retry
+from turnwright.hooks.asking import TIMEOUT
 from turnwright.hooks.decisions import CallView, ChangeRequest, ReturnResult, ToolDecision, Trip
 from turnwright.hooks.guardrails import Guardrail, GuardrailKind
 from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
-from turnwright.tools import ToolContext, ToolResult
+from turnwright.model.protocol import ModelError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +69,88 @@ class Consulted:
     died: int | None = None
 
 
-#: A decision.
-D = TypeVar("D")
+#: What a hook, a validator or a guardrail decides. `Refuses` and errors are raised, and the others are returned.
+Decision = ChangeRequest | ToolDecision | Refuses | Trip | ModelError | tuple[str, ...] | None
 #: Returns the number of facts of a turn.
 Length = Callable[[str], Awaitable[int]]
+
+_HOOKS: Final[Mapping[str, object]] = {
+    "before_model": before_model,
+    "after_model": after_model,
+    "before_tool": before_tool,
+    "after_tool": after_tool,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HookQuestion:
+    """A question to an app's code: the hook, the validator or the guardrail, and the `subject` that it is shown.
+
+    The subject is a request, a response, a call, a text or an answer. `place` is that of the guardrail.
+    """
+
+    on: str
+    ctx: TurnContext
+    subject: object
+    place: int = 0
+
+    @property
+    def about(self) -> int | str:
+        """Return the id of the call, or the number of the step."""
+        return self.subject.id if isinstance(self.subject, CallView) else self.ctx.step
+
+    @property
+    def number(self) -> int:
+        """Return the number of the prompt, of the step, or of the call in the turn, from 1."""
+        if self.on == f"{GuardrailKind.INPUT}_guardrail":
+            return 1
+        return max(int("".join(filter(str.isdigit, str(self.about)))), 1)
+
+
+class DecidedCode:
+    """The code of an app that takes part in a turn: hooks, guardrails and so on, all of which ask `decide`."""
+
+    def __init__(self, decide: Callable[[HookQuestion], Awaitable[Decision]]) -> None:
+        self._decide = decide
+
+    def hook(self, on: str, timeout: float | None = TIMEOUT) -> Hooks[object]:
+        """Return the hook of this name."""
+
+        async def hook(ctx: TurnContext, subject: object, *_: object) -> Decision:
+            return await self._ask(HookQuestion(on, ctx, subject))
+
+        hook.__name__ = f"scripted_{on}"
+        decorator = cast("Callable[..., Callable[[object], Hooks[object]]]", _HOOKS[on])
+        return decorator(timeout=timeout)(hook)
+
+    def guardrail(
+        self, kind: GuardrailKind, place: int = 0, *, run_in_parallel: bool = True, hold_stream: bool = True
+    ) -> Guardrail[object]:
+        """Return a guardrail of this kind."""
+
+        async def check(ctx: TurnContext, subject: object, *_: object) -> Decision:
+            return await self._ask(HookQuestion(f"{kind}_guardrail", ctx, subject, place))
+
+        check.__name__ = f"scripted_{kind}_guardrail_{place + 1}"
+        return Guardrail(kind, check, run_in_parallel=run_in_parallel, hold_stream=hold_stream)
+
+    async def validate(self, ctx: TurnContext, answer: T) -> T:
+        """Return a typed answer, if it is not refused."""
+        await self._ask(HookQuestion("validator", ctx, answer))
+        return answer
+
+    async def prepare_tools(self, ctx: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
+        """Return the names of a step's tools."""
+        chosen = await self._ask(HookQuestion("prepare_tools", ctx, offered))
+        return [name for name in offered if name in chosen] if isinstance(chosen, tuple) else offered
+
+    async def _ask(self, question: HookQuestion) -> Decision:
+        decision = await self._decide(question)
+        if isinstance(decision, Refuses):
+            raise Retry(decision.feedback)
+        if isinstance(decision, ModelError):
+            raise decision.with_traceback(None)  # else it would remember every time that it was raised
+        return decision
 
 
 class Prompter:
@@ -84,21 +164,32 @@ class Prompter:
         self._hooks = hooks
         self._guardrails = guardrails
         self._facts_of = facts_of
+        self._tools: Collection[str] = ()
         #: The checks whose model has failed once, by guardrail, turn and object.
         self._failed: set[tuple[int, str, int]] = set()
 
     def instructed(self, agent: Agent, tools: Collection[str], compaction: Compact | None) -> Agent:
         """Return the agent with what the scenario adds to it. `tools` are the names of those that it may use."""
-        script, additions = self._hooks, dict[str, object]()
-        hooks = [hook for name, hook in self._made(tools).items() if getattr(script, name)]
+        script, code, additions = self._hooks, DecidedCode(self._decide), dict[str, object]()
+        self._tools = tools
+        hooks = [code.hook(name) for name in _HOOKS if getattr(script, name)]
         if hooks:
             additions["hooks"] = (*agent.hooks, *hooks)
         if self._guardrails:
-            additions["guardrails"] = (*agent.guardrails, *map(self._guardrail, range(len(self._guardrails))))
+            guardrails = [
+                code.guardrail(
+                    guardrail.kind,
+                    place,
+                    run_in_parallel=guardrail.run_in_parallel,
+                    hold_stream=guardrail.hold_stream,
+                )
+                for place, guardrail in enumerate(self._guardrails)
+            ]
+            additions["guardrails"] = (*agent.guardrails, *guardrails)
         if script.validator and agent.is_typed:
-            additions["output_validators"] = (*agent.output_validators, self._validate)
+            additions["output_validators"] = (*agent.output_validators, code.validate)
         if script.prepare_tools and agent.prepare_tools is None:
-            additions["prepare_tools"] = self._prepare_tools
+            additions["prepare_tools"] = code.prepare_tools
         if compaction is not None:
             additions["compaction"] = compaction
         return agent.model_copy(update=additions) if additions else agent
@@ -109,73 +200,21 @@ class Prompter:
             if consultation.died is None:
                 self.consulted[place] = replace(consultation, died=await self._facts_of(consultation.turn))
 
-    def _made(self, tools: Collection[str]) -> dict[str, Hooks[object]]:
-        async def scripted_before_model(ctx: TurnContext, _: ModelRequest) -> ChangeRequest | None:
-            decision = await self._consult(ctx, "before_model", self._hooks.before_model)
-            if decision is None or decision.tools is None:
-                return decision
-            return replace(decision, tools=tuple(name for name in decision.tools if name in tools))
-
-        async def scripted_after_model(ctx: TurnContext, _: ModelResponse) -> None:
-            _refuse(await self._consult(ctx, "after_model", self._hooks.after_model))
-
-        async def scripted_before_tool(ctx: ToolContext, call: CallView) -> ToolDecision | None:
-            return await self._consult(ctx, "before_tool", self._hooks.before_tool, call.id)
-
-        async def scripted_after_tool(ctx: ToolContext, call: CallView, _: ToolResult) -> ReturnResult | None:
-            return await self._consult(ctx, "after_tool", self._hooks.after_tool, call.id)
-
-        return {
-            "before_model": before_model(scripted_before_model),
-            "after_model": after_model(scripted_after_model),
-            "before_tool": before_tool(scripted_before_tool),
-            "after_tool": after_tool(scripted_after_tool),
-        }
-
-    async def _prepare_tools(self, ctx: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
-        chosen = await self._consult(ctx, "prepare_tools", self._hooks.prepare_tools)
-        return offered if chosen is None else [name for name in offered if name in chosen]
-
-    async def _validate(self, ctx: TurnContext, answer: object) -> object:
-        _refuse(await self._consult(ctx, "validator", self._hooks.validator))
-        return answer
-
-    def _guardrail(self, place: int) -> Guardrail[object]:
-        script = self._guardrails[place]
-
-        async def check(ctx: TurnContext, checked: str | CallView, *_: ToolResult) -> Trip | None:
-            call = checked.id if isinstance(checked, CallView) else ""
-            number = 1 if script.kind is GuardrailKind.INPUT else _number(ctx, call)
-            verdict: Trip | ModelError | None = await self._consult(
-                ctx, f"{script.kind}_guardrail", script.verdicts, call, number
-            )
-            if isinstance(verdict, Trip):
-                self.consulted[-1] = replace(self.consulted[-1], tripped=True)
-                return verdict
-            failure = (place, ctx.turn_id, number)
-            if verdict is not None and failure not in self._failed:
-                self._failed.add(failure)
-                raise verdict.with_traceback(None)  # else it would remember every time that it was raised
-            return None
-
-        check.__name__ = f"scripted_{script.kind}_guardrail_{place + 1}"
-        return Guardrail(script.kind, check, run_in_parallel=script.run_in_parallel, hold_stream=script.hold_stream)
-
-    async def _consult(
-        self, ctx: TurnContext, on: str, decisions: Sequence[D | None], call: str = "", number: int = 0
-    ) -> D | None:
+    async def _decide(self, question: HookQuestion) -> Decision:
         """Return the decision about this step or this call, and record the question."""
-        number = number or _number(ctx, call)
-        facts = await self._facts_of(ctx.turn_id)
-        self.consulted.append(Consulted(ctx.turn_id, on, call or ctx.step, facts))
-        return decisions[number - 1] if number <= len(decisions) else None
-
-
-def _number(ctx: TurnContext, call: str) -> int:
-    """Return the number of the step, or that of the call in the turn, from 1."""
-    return int("".join(filter(str.isdigit, call))) if call else max(ctx.step, 1)
-
-
-def _refuse(decision: Refuses | None) -> None:
-    if decision is not None:
-        raise Retry(decision.feedback)
+        turn, number = question.ctx.turn_id, question.number
+        is_guardrail = question.on.endswith("_guardrail")
+        decisions: Sequence[Decision] = (
+            self._guardrails[question.place].verdicts if is_guardrail else getattr(self._hooks, question.on)
+        )
+        decision = decisions[number - 1] if number <= len(decisions) else None
+        facts, tripped = await self._facts_of(turn), isinstance(decision, Trip)
+        self.consulted.append(Consulted(turn, question.on, question.about, facts, tripped))
+        failure = (question.place, turn, number)
+        if isinstance(decision, ModelError) and failure in self._failed:
+            return None
+        if isinstance(decision, ModelError):
+            self._failed.add(failure)
+        if isinstance(decision, ChangeRequest) and decision.tools is not None:
+            return replace(decision, tools=tuple(name for name in decision.tools if name in self._tools))
+        return decision
