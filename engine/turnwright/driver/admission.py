@@ -91,10 +91,10 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     """Return the input that starts the turn.
 
     Raises `ConfigError` for an unknown option, an agent that cannot run with these dependencies, a prompt or a history
-    that every provider would reject, metadata that is nested too deep, and what `_client_tools` refuses.
+    that every provider would reject, metadata that is nested too deep, and what `check_client_tools` refuses.
     """
     _check_names(options.keys())
-    client_tools = _client_tools(setup, agent, options)
+    client_tools = check_client_tools(setup, agent, options.get("tools", ()))
     requested = _requested(setup, prompt, options, client_tools)
     limits = limits_for(agent, setup, client_tools)
     model = setup.model_for(agent)
@@ -120,12 +120,13 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     return msgspec.structs.replace(started, agent=journaled)
 
 
-def _client_tools(setup: Dependencies, agent: Agent, options: TurnOptions) -> "Mapping[str, ExternalTool]":
+def check_client_tools(
+    setup: Dependencies, agent: Agent, tools: "Sequence[ExternalTool]"
+) -> "Mapping[str, ExternalTool]":
     """Return the tools of the turn alone, by name.
 
     Raises `ConfigError` for the name of another tool that the turn may have, and what `later.client_tools` raises.
     """
-    tools = options.get("tools")
     if not tools:
         return {}
     from turnwright.tools.later import client_tools  # noqa: PLC0415 (few turns have such tools)
@@ -199,7 +200,7 @@ def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: Turn
     _check_names(options.keys())
     settings = checked_settings(options.get("model_settings"), "this turn")
     try:
-        client_tools = _client_tools(setup, agent, options)
+        client_tools = check_client_tools(setup, agent, options.get("tools", ()))
         requested = StartedInput(
             **_requested(setup, prompt, options, client_tools)
         )  # checks the fields, without the agent's

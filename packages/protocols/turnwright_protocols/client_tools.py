@@ -1,20 +1,33 @@
 """Tools that a client declares with its request and runs itself. It sends their results with its next request."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, cast
 
 from pydantic import JsonValue
 
-from turnwright import ConfigError, ExternalTool, Interrupt, InvalidAnswerError, ToolResult, external_tool
-from turnwright.journal.answers import Answer, settled
+from turnwright import ConfigError, ExternalTool, Interrupt, InvalidAnswerError, external_tool
+from turnwright.journal.answers import Answer
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 
-_NO_ARGUMENTS: Mapping[str, JsonValue] = {"type": "object", "properties": {}}
+_NO_ARGUMENTS: JsonValue = {"type": "object", "properties": {}}
 
 
-def declare_tool(name: str, description: str | None, parameters: Mapping[str, JsonValue] | None) -> ExternalTool:
-    """Return a tool as the client declares it: without `parameters` it takes no arguments. Raises `ConfigError`."""
-    return external_tool(name=name, description=description or "", parameters=parameters or _NO_ARGUMENTS)
+class ToolDeclaration(NamedTuple):
+    """A tool as a client declares it. Nothing is checked yet."""
+
+    name: JsonValue
+    description: JsonValue
+    parameters: JsonValue
+
+    def make_tool(self) -> ExternalTool:
+        """Return the tool. Without `parameters` it takes no arguments. Raises `ConfigError`."""
+        parameters = _NO_ARGUMENTS if self.parameters is None else self.parameters
+        return external_tool(
+            name=cast("str", self.name),
+            description="" if self.description is None else cast("str", self.description),
+            parameters=cast("Mapping[str, JsonValue]", parameters),
+        )
 
 
 def client_tools_in(started: f.TurnStarted) -> frozenset[str]:
@@ -27,11 +40,11 @@ def waits_for_client(interrupt: Interrupt, client_tools: Collection[str]) -> boo
     return interrupt.kind is InterruptKind.RESULT and interrupt.tool in client_tools and ":" not in interrupt.call
 
 
-def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, ToolResult | str]) -> dict[str, Answer]:
-    """Return the answers that give open calls their results. `results` has them by call; a text is an error.
+def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, Callable[[], Answer]]) -> dict[str, Answer]:
+    """Return the answers that give open calls their results. `results` makes them, by call.
 
-    Results of calls that are closed are ignored, because a client repeats them. Raises `InvalidAnswerError` if no call
-    of `results` is open, if one waits for something else than a result, and for a result that is too large.
+    Results of calls that are closed are ignored, because a client repeats them. Raises `InvalidAnswerError` if a call
+    waits for something else than a result, and for a result that is too large.
     """
     ids = [interrupt.id for interrupt in interrupts]
     answers: dict[str, Answer] = {}
@@ -43,10 +56,13 @@ def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, ToolResu
             why = f"call {interrupt.call} waits for {interrupt.id}, not for a result"
             raise InvalidAnswerError(interrupt.id, why, ids)
         try:
-            answers[interrupt.id] = settled(error=result) if isinstance(result, str) else settled(result)
+            answers[interrupt.id] = result()
         except ConfigError as error:
             raise InvalidAnswerError(interrupt.id, str(error), ids) from None
-    if results and not answers:
-        call = next(iter(results))
-        raise InvalidAnswerError(call, f"no call {call!r:.80} waits for a result", ids)
     return answers
+
+
+def need_result(answers: Mapping[str, object], results: Collection[str]) -> None:
+    """Raise `InvalidAnswerError` if results answer nothing."""
+    if results and not answers:
+        raise InvalidAnswerError(next(iter(results)), "no such call waits for a result", [])

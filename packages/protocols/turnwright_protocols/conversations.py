@@ -15,6 +15,7 @@ from turnwright.journal.answers import Answer, parse_answer
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import TurnRow
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.client_tools import client_tools_in
 from turnwright_states import InterruptKind, State
 from turnwright_states import facts as f
 
@@ -104,6 +105,9 @@ class PausedTurn:
         self.events = [event for event in events if pause is not None and event.seq <= pause.seq]
         self.seq = 0 if pause is None else pause.seq
         self.interrupts = () if pause is None else pause.interrupts
+        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+        #: The tools that the client runs.
+        self.client_tools = client_tools_in(first) if isinstance(first, f.TurnStarted) else frozenset[str]()
         self._answers = {
             event.fact.interrupt: event.fact
             for event in events
@@ -124,7 +128,7 @@ class PausedTurn:
         if fact is None:
             return False
         parsed = parse_answer(self.interrupts, name, answer)
-        return (parsed.decision, parsed.text) == (fact.decision, fact.text)
+        return (parsed.decision, parsed.text, parsed.given) == (fact.decision, fact.text, fact.given)
 
 
 async def answer_turn(

@@ -20,6 +20,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from turnwright.agent import Agent
+from turnwright.driver.admission import check_client_tools
+from turnwright.engine import Engine
 from turnwright.errors import (
     ConfigError,
     InvalidAnswerError,
@@ -31,6 +33,9 @@ from turnwright.errors import (
     TurnConflictError,
     TurnNotFoundError,
 )
+from turnwright.tools.later import ExternalTool
+
+from .client_tools import ToolDeclaration
 
 _LOG = logging.getLogger(__name__)
 
@@ -191,6 +196,16 @@ def choose_agent(agents: Mapping[str, Agent], name: JsonValue) -> Agent:
     if agent is None:
         raise RefusedRequestError(404, f"there is no such agent: use one of {', '.join(agents)}", field="model")
     return agent
+
+
+def declare_tools(engine: Engine, agent: Agent, declarations: Sequence[ToolDeclaration]) -> tuple[ExternalTool, ...]:
+    """Return the tools that a client declares for a turn of the agent. Raises `RefusedRequestError`."""
+    try:
+        tools = tuple(declaration.make_tool() for declaration in declarations)
+        check_client_tools(engine.setup, agent, tools)
+    except ConfigError as error:
+        raise RefusedRequestError(400, str(error), field="tools") from None
+    return tools
 
 
 def refusal_of(error: Exception) -> RefusedRequestError:

@@ -1,4 +1,4 @@
-"""The example of docs/ag-ui.md, as it stands there."""
+"""The example of docs/ag-ui.md, as the page has it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

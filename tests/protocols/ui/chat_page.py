@@ -21,6 +21,8 @@ class ChatPage:
         self.transient: list[Json] = []
         self.error = ""
         self.finish: Json = {}
+        #: The calls for which the SDK called `onToolCall`.
+        self.to_run: list[Json] = []
         self._texts: dict[str, Json] = {}
 
     @property
@@ -47,6 +49,11 @@ class ChatPage:
         part["state"] = "approval-responded"
         part["approval"] |= {"approved": approved} | ({} if reason is None else {"reason": reason})
         return self.last
+
+    def give_output(self, call: Json, output: object = None, *, error: str = "") -> None:
+        """Give the output of a call of the page, or the error with which it failed, as `addToolOutput` does."""
+        fields: Json = {"state": "output-error", "errorText": error}
+        call |= fields if error else {"state": "output-available", "output": output}
 
     def read(self, chunks: Iterable[Json], *, resumes: bool = False) -> "ChatPage":
         """Read a stream. With `resumes`, it replays the last message."""
@@ -110,11 +117,20 @@ class ChatPage:
                 (self.transient if chunk.get("transient") else parts).append(chunk)
 
     def _announce(self, chunk: Json, fields: Json) -> None:
+        executed = {"providerExecuted": True} if chunk.get("providerExecuted") else {}
         for part in reversed(self.last["parts"]):
             if part.get("toolCallId") == chunk["toolCallId"]:
-                part |= {"toolName": chunk["toolName"], **fields}
-                return
-        call = {"type": "dynamic-tool", "toolCallId": chunk["toolCallId"], "toolName": chunk["toolName"]}
+                assert part["type"] == ("dynamic-tool" if chunk.get("dynamic") else f"tool-{chunk['toolName']}")
+                part |= {"toolName": chunk["toolName"], **fields, **executed}
+                break
+        else:
+            self._append(chunk, fields | executed)
+        if chunk["type"] == "tool-input-available" and not executed:
+            self.to_run.append(self._call(chunk["toolCallId"]))
+
+    def _append(self, chunk: Json, fields: Json) -> None:
+        kind = "dynamic-tool" if chunk.get("dynamic") else f"tool-{chunk['toolName']}"
+        call = {"type": kind, "toolCallId": chunk["toolCallId"], "toolName": chunk["toolName"]}
         self.last["parts"].append(call | fields)
 
     def _call(self, identifier: str) -> Json:

@@ -78,7 +78,7 @@ async def paused(client: Client, chat: str = "c1", word: str = "approve") -> Cha
         ({"id": "c1", "messages": [user(role="assistant")]}, 409),
         ({"id": "c1", "messages": [user()], "trigger": "regenerate-message"}, 409),
         ({"id": "c1", "messages": [user()], "trigger": {}}, 409),
-        ({"id": "c1", "messages": [user()], "tools": [{"name": "get_location"}]}, 400),
+        ({"id": "c1", "messages": [user()], "tools": [{"name": "get location"}]}, 400),
         ({"id": "c1", "messages": [user()], "agent": 7}, 404),
         (
             {"id": "c1", "messages": [user(parts=[{"type": "file", "url": "file:///etc/passwd", "mediaType": "a/b"}])]},

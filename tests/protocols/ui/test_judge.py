@@ -29,7 +29,7 @@ def test_chat_client_passes_every_capability(tmp_path: Path) -> None:
     refused = {name: why for name, (verdict, why) in verdicts.items() if verdict == "SKIP"}
     assert refused.keys() == REFUSED.keys()
     assert all(REFUSED[name] in why for name, why in refused.items())
-    assert len(verdicts) == 24
+    assert len(verdicts) == 26
 
 
 def test_chat_of_a_killed_server_continues(tmp_path: Path) -> None:

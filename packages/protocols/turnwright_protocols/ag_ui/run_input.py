@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import takewhile
 from typing import Final
 
@@ -26,10 +27,10 @@ from ag_ui.core import Message as AgUiMessage
 
 from turnwright import ExternalTool, ToolResult
 from turnwright.errors import ConfigError
-from turnwright.journal.answers import Answer
+from turnwright.journal.answers import Answer, settled
 from turnwright.message import FilePart, Message
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_protocols.client_tools import declare_tool, give_results
+from turnwright_protocols.client_tools import ToolDeclaration, give_results, need_result
 
 from .interrupts import answers_of, read_interrupt_id
 
@@ -73,21 +74,15 @@ class RunRequest:
         `InvalidAnswerError` for an interrupt without an entry or a result, for a payload that does not match, for
         results without an open call, and for one that is too large.
         """
+        results = {call: partial(_given_result, message) for call, message in self.results.items()}
         if not self.entries:
-            return {**give_results(interrupts, self._results())}
+            answers = give_results(interrupts, results)
+            need_result(answers, results)
+            return {**answers}
         calls = {interrupt.call for interrupt in interrupts if interrupt.id not in self.entries}
-        results = {call: result for call, result in self._results().items() if call in calls}
-        answers = give_results(interrupts, results)
+        answers = give_results(interrupts, {call: result for call, result in results.items() if call in calls})
         rest = [interrupt for interrupt in interrupts if interrupt.id not in answers]
         return {**answers, **answers_of(rest, self.entries)}
-
-    def _results(self) -> dict[str, ToolResult | str]:
-        """Return the results of the client's messages by call; the text of an error."""
-        results: dict[str, ToolResult | str] = {}
-        for call, message in self.results.items():
-            text, files = _content(message.content, [], f"message {message.id}")
-            results[call] = message.error or ToolResult(text, files=files)
-        return results
 
 
 def read_input(run: RunAgentInput) -> RunRequest:
@@ -138,9 +133,17 @@ def read_input(run: RunAgentInput) -> RunRequest:
         files=files,
         message_history=history,
         context=context,
-        tools=tuple(declare_tool(tool.name, tool.description, tool.parameters) for tool in run.tools or ()),
+        tools=tuple(
+            ToolDeclaration(tool.name, tool.description, tool.parameters).make_tool() for tool in run.tools or ()
+        ),
         left_out=tuple(left_out),
     )
+
+
+def _given_result(message: ToolMessage) -> Answer:
+    """Return the result of a message. Raises `ConfigError`."""
+    text, files = _content(message.content, [], f"message {message.id}")
+    return settled(error=message.error) if message.error else settled(ToolResult(text, files=files))
 
 
 def _results(messages: Sequence[AgUiMessage]) -> dict[str, dict[str, ToolMessage]]:
@@ -154,8 +157,8 @@ def _results(messages: Sequence[AgUiMessage]) -> dict[str, dict[str, ToolMessage
         turn, call = read_interrupt_id(message.tool_call_id)
         if not turn:
             continue
-        other = results.setdefault(turn, {}).setdefault(call, message)
-        if (other.content, other.error) != (message.content, message.error):
+        later = results.setdefault(turn, {}).setdefault(call, message)
+        if (later.content, later.error) != (message.content, message.error):
             raise ConfigError(f"the run has two results for call {message.tool_call_id!r:.80}: give one")
     return results
 

@@ -7,10 +7,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
-from turnwright.events import TurnEndedEvent, TurnEvent
+from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
+from turnwright_protocols.client_tools import client_tools_in, waits_for_client
 from turnwright_protocols.endings import CONTENT_REFUSED, explain_end, record_end
 from turnwright_protocols.items import Call, Item, asking_call, clean, clean_json
 from turnwright_protocols.turn_reader import TurnReader
@@ -32,18 +33,26 @@ Chunks = Iterator[Chunk]
 class ChunkEncoder:
     """Translates the events of one turn into chunks. No I/O.
 
-    `absorb` reads what the client
-    has already. `closed` are interrupts that need no answer any more. With `resets`, a text that is withdrawn is
-    removed by `reset-step`, which version 7 of the SDK knows; otherwise it stays, and the new text follows it.
+    `absorb` reads what the client has already. `closed` are interrupts that need no answer any more. `client_tools` are
+    tools that the page runs, besides those that the turn's first fact declares: a call of one is announced when it may
+    run. With `resets`, a text that is withdrawn is removed by `reset-step`, which version 7 of the SDK knows; otherwise
+    it stays, and the new text follows it.
     """
 
     def __init__(
-        self, turn: str, *, resets: bool = False, reasoning: bool = True, closed: Collection[str] = ()
+        self,
+        turn: str,
+        *,
+        resets: bool = False,
+        reasoning: bool = True,
+        closed: Collection[str] = (),
+        client_tools: Collection[str] = (),
     ) -> None:
         self.turn = turn
         self._resets = resets
         self._reasoning = reasoning
         self._closed = closed
+        self._client_tools = frozenset(client_tools)
         self._reader = TurnReader(turn)
         #: The message of the open step.
         self._step = ""
@@ -57,8 +66,13 @@ class ChunkEncoder:
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event that the client has."""
-        for item in self._reader.read(event):
+        for item in self._read(event):
             list(self._encode(item))
+
+    def _read(self, event: TurnEvent) -> Iterator[Item]:
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
+            self._client_tools |= client_tools_in(event.fact)
+        return self._reader.read(event)
 
     def start(self, message: str, *, announces: bool = False) -> list[Chunk]:
         """Return the first chunks of a stream. `message` is the id of the message that it continues.
@@ -69,13 +83,21 @@ class ChunkEncoder:
         started: Chunk = {"type": "start", "messageId": message}
         started["messageMetadata"] = {METADATA_KEY: {"turn": self.turn}}
         calls = [*self._unsettled.values()] if announces else []
-        return [started, *(self._announce(call.id, call.name, _parsed(call.arguments)) for call in calls)]
+        return [
+            started,
+            *(
+                self._tool("tool-input-start", call.id, **self._named(call.name))
+                if call.name in self._client_tools
+                else self._announce(call.id, call.name, _parsed(call.arguments))
+                for call in calls
+            ),
+        ]
 
     def encode(self, event: TurnEvent) -> list[Chunk]:
         """Return the chunks of an event; empty for an event of another turn."""
         if event.turn != self.turn:
             return []
-        return [chunk for item in self._reader.read(event) for chunk in self._encode(item)]
+        return [chunk for item in self._read(event) for chunk in self._encode(item)]
 
     def close(self, error: str) -> list[Chunk]:
         """End a stream that ends before the turn does."""
@@ -89,7 +111,7 @@ class ChunkEncoder:
             case i.CallInputStartItem(call=call, name=name, message=message):
                 yield from self._begin_step(message)
                 self._streamed[call] = name
-                yield self._tool("tool-input-start", call, toolName=name, dynamic=True, providerExecuted=True)
+                yield self._tool("tool-input-start", call, **self._named(name))
             case i.CallInputDeltaItem(call=call, delta=delta):
                 yield self._tool("tool-input-delta", call, inputTextDelta=delta)
             case i.ReplyItem():
@@ -98,7 +120,8 @@ class ChunkEncoder:
                 self._unsettled = {announced.id: announced for announced in calls}
                 for announced in calls:
                     self._streamed.pop(announced.id, None)
-                    yield self._announce(announced.id, announced.name, _parsed(announced.arguments))
+                    if announced.name not in self._client_tools:  # the page would run the call before it may run
+                        yield self._announce(announced.id, announced.name, _parsed(announced.arguments))
                 yield from self._withdraw_calls()
             case i.CallRunItem(call=call):
                 yield self._data("call", {"call": self._id(call), "state": "in_progress"}, transient=True)
@@ -160,27 +183,23 @@ class ChunkEncoder:
                 yield from self._write(i.TextEndItem(item.message, kind))
 
     def _announce(self, call: str, name: str, arguments: JsonValue) -> Chunk:
-        return self._tool(
-            "tool-input-available", call, toolName=name, input=arguments, dynamic=True, providerExecuted=True
-        )
+        return self._tool("tool-input-available", call, input=arguments, **self._named(name))
+
+    def _named(self, tool: str) -> Chunk:
+        """Return the fields of a call that name its tool. The page runs a call that is not the provider's."""
+        if tool in self._client_tools:
+            return {"toolName": tool}
+        return {"toolName": tool, "dynamic": True, "providerExecuted": True}
 
     def _withdraw_calls(self) -> Chunks:
         """Settle the calls that were streamed in a reply that is not valid."""
         for call, name in self._streamed.items():
-            yield self._tool(
-                "tool-input-error",
-                call,
-                toolName=name,
-                input=None,
-                errorText=_WITHDRAWN,
-                dynamic=True,
-                providerExecuted=True,
-            )
+            yield self._tool("tool-input-error", call, input=None, errorText=_WITHDRAWN, **self._named(name))
         self._streamed.clear()
 
     def _settle_call(self, item: i.CallResultItem) -> Chunks:
         fact, call = item.fact, self._unsettled.pop(item.call, None)
-        if item.changed is not None and call is not None:
+        if item.changed is not None and call is not None and call.name not in self._client_tools:
             yield self._announce(call.id, call.name, _json(item.changed))
         if fact.status in _DENIED:
             yield self._tool("tool-output-denied", item.call)
@@ -204,13 +223,19 @@ class ChunkEncoder:
                 # A sub-agent asks: its call is not in this message yet.
                 self._forwarded[interrupt.id] = interrupt.call
                 yield self._announce(interrupt.call, interrupt.tool, _json(interrupt.arguments or {}))
+            elif waits_for_client(interrupt, self._client_tools):
+                chunk = self._announce(interrupt.call, interrupt.tool, _json(interrupt.arguments or {}))
+                # The page does not run a call again that has its output.
+                yield {**chunk, "providerExecuted": True} if interrupt.id in self._closed else chunk
         asking = [interrupt for interrupt in interrupts if interrupt.id not in self._closed]
+        client_calls = [interrupt for interrupt in asking if waits_for_client(interrupt, self._client_tools)]
         for interrupt in asking:
-            yield from self._ask(interrupt)
+            if interrupt not in client_calls:
+                yield from self._ask(interrupt)
         if asking:  # else the turn continues, and so does the stream
             yield from self._end_step()
-            approves = any(interrupt.kind in APPROVALS for interrupt in asking)
-            yield {"type": "finish", "finishReason": "tool-calls" if approves else "stop"}
+            has_calls = client_calls or any(interrupt.kind in APPROVALS for interrupt in asking)
+            yield {"type": "finish", "finishReason": "tool-calls" if has_calls else "stop"}
 
     def _ask(self, interrupt: Interrupt) -> Chunks:
         identifier = f"{self.turn}/{interrupt.id}"

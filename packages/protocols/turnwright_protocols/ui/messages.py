@@ -1,6 +1,6 @@
 """The messages of a conversation in the SDK's form, for a page that is loaded again."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import JsonValue
 
@@ -30,7 +30,9 @@ _STATES = {
 _COPIED = ("toolName", "input", "output", "errorText", "providerExecuted")
 
 
-async def chat_messages(engine: Engine, session: str, *, reasoning: bool = True) -> list[Chunk]:
+async def chat_messages(
+    engine: Engine, session: str, *, reasoning: bool = True, client_tools: Collection[str] = ()
+) -> list[Chunk]:
     """Return the messages of a session, oldest first: the newest 100 turns. A paused turn ends with its open questions.
 
     What a running turn streams now is left out: a client that reconnects receives it from its beginning.
@@ -40,14 +42,16 @@ async def chat_messages(engine: Engine, session: str, *, reasoning: bool = True)
         if root_of(row.id) == row.id:
             events = await engine.snapshot(row.id)
             rests = bool(events) and isinstance(events[-1], TurnEndedEvent | TurnPausedEvent)
-            of_turn = turn_messages(row.id, events, reasoning=reasoning)
+            of_turn = turn_messages(row.id, events, reasoning=reasoning, client_tools=client_tools)
             messages += of_turn if rests else of_turn[:-1]
     return messages
 
 
-def turn_messages(turn: str, events: Sequence[TurnEvent], *, reasoning: bool = True) -> list[Chunk]:
+def turn_messages(
+    turn: str, events: Sequence[TurnEvent], *, reasoning: bool = True, client_tools: Collection[str] = ()
+) -> list[Chunk]:
     """Return the messages that a client has after all chunks of a turn: the prompt, the assistant's, and answers."""
-    encoder = ChunkEncoder(turn, reasoning=reasoning, closed=closed_in(events))
+    encoder = ChunkEncoder(turn, reasoning=reasoning, closed=closed_in(events), client_tools=client_tools)
     messages = [_prompt(turn, events)] if events else []
     for number, segment in enumerate(split_events(events)):
         if number:
@@ -137,10 +141,14 @@ class MessageBuilder:
         identifier = chunk["toolCallId"]
         part = self._calls.get(str(identifier))
         if part is None:
-            part = self._calls[str(identifier)] = {"type": "dynamic-tool", "toolCallId": identifier}
+            is_dynamic = chunk.get("dynamic") is True
+            kind_of_part = "dynamic-tool" if is_dynamic else f"tool-{chunk['toolName']}"
+            part = self._calls[str(identifier)] = {"type": kind_of_part, "toolCallId": identifier}
             self._parts.append(part)
         part["state"] = _STATES[kind]
         part |= {name: chunk[name] for name in _COPIED if name in chunk}
+        if part["type"] != "dynamic-tool":  # its type has the name
+            part.pop("toolName", None)
         if "approvalId" in chunk:
             part["approval"] = {"id": chunk["approvalId"]}
 

@@ -1,12 +1,14 @@
 """Read the request of a `useChat` client: only its last message counts, because the journal has the others."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 from pydantic import JsonValue
 
-from turnwright.journal.answers import Answer, reject
+from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart
+from turnwright_protocols.client_tools import ToolDeclaration
 from turnwright_protocols.conversations import AnswerValue
 from turnwright_protocols.http import JsonObject, RefusedRequestError
 from turnwright_states import Decision
@@ -18,13 +20,18 @@ _SENT = "submit-message"
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A new message with `prompt` and `files`; or `answers` to the paused turn `turn`, by the ids of its interrupts."""
+    """A new message with `prompt`, `files` and the page's `tools`; or what the paused turn `turn` waits for.
+
+    That is `answers` by the ids of its interrupts, and `results` of the page's tools by the ids of its calls.
+    """
 
     session: str
     prompt: str = ""
     files: tuple[FilePart, ...] = ()
     turn: str = ""
     answers: dict[str, AnswerValue] = field(default_factory=dict)
+    results: dict[str, Callable[[], Answer]] = field(default_factory=dict)
+    tools: tuple[ToolDeclaration, ...] = ()
     agent: JsonValue = None
 
 
@@ -35,12 +42,10 @@ def read_request(body: JsonObject) -> ChatRequest:
         raise RefusedRequestError(400, "id: the chat's id is missing", field="id")
     if trigger != _SENT:
         raise RefusedRequestError(409, "a turn cannot be generated again: send a new message", field="trigger")
-    if body.get("tools"):
-        raise RefusedRequestError(400, "tools: tools of the client are not supported here", field="tools")
     agent = body.get("agent")
     explicit = body.get("answers")
     if explicit is not None:
-        turn, answers = _one_turn(_explicit_answers(explicit))
+        turn, answers, _ = _one_turn(_explicit_answers(explicit), {})
         return ChatRequest(session, turn=turn, answers=answers, agent=agent)
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
@@ -49,13 +54,26 @@ def read_request(body: JsonObject) -> ChatRequest:
     parts = [part for part in last["parts"] if isinstance(part, dict)] if isinstance(last["parts"], list) else []
     if last.get("role") == "user":
         prompt, files = _content(parts)
-        return ChatRequest(session, prompt, files, agent=agent)
+        return ChatRequest(session, prompt, files, agent=agent, tools=tuple(_tools(body.get("tools"))))
     if last.get("role") != "assistant":
         raise RefusedRequestError(
             400, "messages: the last message must be the user's, or have answers", field="messages"
         )
-    turn, answers = _one_turn(list(_approvals(parts)))
-    return ChatRequest(session, turn=turn, answers=answers, agent=agent)
+    turn, answers, results = _one_turn(list(_approvals(parts)), dict(_results(parts)))
+    return ChatRequest(session, turn=turn, answers=answers, results=results, agent=agent)
+
+
+def _tools(value: JsonValue) -> Iterator[ToolDeclaration]:
+    """Yield the tools of the page: an object of declarations by name, as the SDK has tools, or a list of them."""
+    if value is None:
+        return
+    if not isinstance(value, dict | list):
+        raise RefusedRequestError(400, "tools: must be an object of tools by name", field="tools")
+    for name, tool in value.items() if isinstance(value, dict) else ((None, tool) for tool in value):
+        if not isinstance(tool, dict):
+            raise RefusedRequestError(400, "tools: a tool is not an object", field="tools")
+        parameters = tool.get("parameters", tool.get("inputSchema"))
+        yield ToolDeclaration(tool.get("name") if name is None else name, tool.get("description"), parameters)
 
 
 def _content(parts: list[dict[str, JsonValue]]) -> tuple[str, tuple[FilePart, ...]]:
@@ -94,6 +112,20 @@ def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerV
         yield identifier, Answer(Decision.APPROVE) if approved else reject(reason or "")
 
 
+def _results(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, Callable[[], Answer]]]:
+    """Yield the outputs of the page's own tools in the last message, by the ids of their calls."""
+    for part in parts:
+        identifier, state = part.get("toolCallId"), part.get("state")
+        if part.get("providerExecuted") is True or state not in ("output-available", "output-error"):
+            continue
+        if not isinstance(identifier, str):
+            raise RefusedRequestError(400, "messages: the output of a tool needs a toolCallId", field="messages")
+        if state == "output-error":
+            yield identifier, partial(settled, error=str(part.get("errorText") or "the tool failed"))
+        else:
+            yield identifier, partial(settled, part.get("output"))
+
+
 def _explicit_answers(answers: JsonValue) -> list[tuple[str, AnswerValue]]:
     if not isinstance(answers, dict):
         raise RefusedRequestError(400, "answers: must be an object of ids and answers", field="answers")
@@ -105,11 +137,14 @@ def _explicit_answers(answers: JsonValue) -> list[tuple[str, AnswerValue]]:
     return pairs
 
 
-def _one_turn(pairs: list[tuple[str, AnswerValue]]) -> tuple[str, dict[str, AnswerValue]]:
-    """Return the turn that all answers belong to, and the answers by the ids of its interrupts."""
-    if not pairs:
+def _one_turn(
+    pairs: list[tuple[str, AnswerValue]], results: dict[str, Callable[[], Answer]]
+) -> tuple[str, dict[str, AnswerValue], dict[str, Callable[[], Answer]]]:
+    """Return the turn of all answers and results, the answers by the ids of its interrupts, and the results by call."""
+    if not pairs and not results:
         raise RefusedRequestError(409, "the request has no answer, and no new message", field="messages")
-    turns = {identifier.partition("/")[0] for identifier, _ in pairs}
+    turns = {identifier.partition("/")[0] for identifier in (*(name for name, _ in pairs), *results)}
     if len(turns) != 1 or len(pairs) > _MOST:
         raise RefusedRequestError(400, "the answers must belong to one turn", field="messages")
-    return turns.pop(), {identifier.partition("/")[2]: answer for identifier, answer in pairs}
+    answers = {identifier.partition("/")[2]: answer for identifier, answer in pairs}
+    return turns.pop(), answers, {identifier.partition("/")[2]: result for identifier, result in results.items()}

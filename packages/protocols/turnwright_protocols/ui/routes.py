@@ -13,6 +13,8 @@ from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.events import StreamEvent
 from turnwright.runtime.handle import TurnHandle
+from turnwright.tools.later import ExternalTool
+from turnwright_protocols.client_tools import give_results, need_result, waits_for_client
 from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
@@ -30,9 +32,11 @@ from turnwright_protocols.http import (
     RefusedRequestError,
     agents_by_name,
     choose_agent,
+    declare_tools,
     owned_session,
     refusal_of,
 )
+from turnwright_states import InterruptKind
 
 from .chunks import Chunk, ChunkEncoder, to_sse
 from .messages import VIA, VIA_MESSAGE, chat_messages, closed_in, message_id, split_events
@@ -96,19 +100,26 @@ class _Chat:
         self._gate = gate
         self._resets = resets
         self._reasoning = reasoning
+        #: The engine's tools without a function, which the page runs.
+        self._client_tools = frozenset(
+            name for name, tool in engine.setup.tools.items() if isinstance(tool, ExternalTool)
+        )
 
     async def post(self, request: Request) -> Response:
         """Start a turn, or answer the paused one, and stream what follows."""
         chat = read_request(await self._gate.read_json(request))
         user = await self._gate.identify(request, chat.session)
         session = owned_session(user, chat.session)
-        if chat.answers:
+        if chat.answers or chat.results:
             return await self._answer(session, chat, user)
         answer = await self._as_answer(session, chat)
         if answer is not None:
             return await self._answer(session, answer, user, is_message=True)
         agent = choose_agent(self._agents, chat.agent)
-        handle = await start_in_session(self._engine, agent, chat.prompt, session=session, files=chat.files)
+        tools = declare_tools(self._engine, agent, chat.tools)
+        handle = await start_in_session(
+            self._engine, agent, chat.prompt, session=session, files=chat.files, tools=tools
+        )
         encoder = self._encoder(handle.id)
         return self._stream(handle, encoder, encoder.start(handle.id))
 
@@ -131,7 +142,8 @@ class _Chat:
         """Return the messages of the chat."""
         _, session = await self._session(request)
         return JSONResponse(
-            await chat_messages(self._engine, session, reasoning=self._reasoning), headers={"cache-control": "no-store"}
+            await chat_messages(self._engine, session, reasoning=self._reasoning, client_tools=self._client_tools),
+            headers={"cache-control": "no-store"},
         )
 
     async def stop(self, request: Request) -> Response:
@@ -162,14 +174,28 @@ class _Chat:
         encoder = self._encoder(row.id)
         for event in paused.events:
             encoder.absorb(event)
+        client_tools = self._client_tools | paused.client_tools
+        settleable = [
+            interrupt
+            for interrupt in paused.interrupts
+            if interrupt.kind is not InterruptKind.RESULT or waits_for_client(interrupt, client_tools)
+        ]
+        answers = {**chat.answers, **give_results(settleable, chat.results)}
+        need_result(answers, chat.results)
         via = VIA_MESSAGE if is_message else VIA
-        handle = await answer_turn(self._engine, agent, paused, row.id, chat.answers, by=user, via=via)
+        handle = await answer_turn(self._engine, agent, paused, row.id, answers, by=user, via=via)
         number = len(split_events(paused.events)) - (not is_message)
         started = encoder.start(message_id(row.id, number), announces=is_message)
         return self._stream(handle, encoder, started, after=paused.seq)
 
     def _encoder(self, turn: str, closed: Collection[str] = ()) -> ChunkEncoder:
-        return ChunkEncoder(turn, resets=self._resets, reasoning=self._reasoning, closed=closed)
+        return ChunkEncoder(
+            turn,
+            resets=self._resets,
+            reasoning=self._reasoning,
+            closed=closed,
+            client_tools=self._client_tools,
+        )
 
     def _stream(
         self, handle: TurnHandle[str], encoder: ChunkEncoder, started: Sequence[Chunk], *, after: int = 0
