@@ -56,6 +56,13 @@ def _commands_for(arguments: Sequence[str]) -> dict[str, Callable[..., object]]:
     return commands
 
 
+def _join_words(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments with a command of two words as one: `mcp serve`."""
+    rest = behind_log_options(arguments)
+    before, name = arguments[: len(arguments) - len(rest)], " ".join(rest[:2])
+    return [*before, name, *rest[2:]] if name in PLACES else [*arguments]
+
+
 def _completed() -> Sequence[str]:
     """Return the words of the line that a shell completes, without the program and the word under the cursor."""
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
@@ -95,7 +102,8 @@ def _program(arguments: Sequence[str], *, completing: bool) -> Callable[[], obje
     """Return a function that runs these arguments."""
     # In standalone mode Typer would print its errors past our streams, which replace what ASCII cannot show.
     if completing or not _asks_for_help(arguments):
-        return partial(_app(_commands_for(arguments)), standalone_mode=False, prog_name="turnwright")
+        words = () if completing else (list(arguments),)
+        return partial(_app(_commands_for(arguments)), *words, standalone_mode=False, prog_name="turnwright")
     # The command alone: Typer loads pydantic for the options before a command, and the help does not need it.
     name, *rest = arguments
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -134,7 +142,7 @@ def exit_code(*, completing: bool = False) -> int:
         startup.leave_on_interrupt()
         process.prepare()
         process.check_arguments(sys.argv[1:])
-        arguments = _completed() if completing else sys.argv[1:]
+        arguments = _completed() if completing else _join_words(sys.argv[1:])
         if not arguments and not completing:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE
@@ -161,7 +169,7 @@ def _report(error: Exception) -> int:
     show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
     if callable(show) and isinstance(code, int):
         show(file=sys.stderr)
-        examples = EXAMPLES.get(next(iter(behind_log_options(sys.argv[1:])), ""))
+        examples = EXAMPLES.get(next(iter(behind_log_options(_join_words(sys.argv[1:]))), ""))
         if examples and type(error).__name__ != "BadParameter":
             echo("\n".join(["", "Examples:", *(f"  {line}" for line in examples)]), err=True)
         return code

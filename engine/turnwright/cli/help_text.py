@@ -44,6 +44,7 @@ GROUPS: Final = {
     "Operate": {
         "worker": "worker",
         "mcp": "mcp",
+        "mcp serve": f"{PACKAGE}protocols",
         "acp": f"{PACKAGE}protocols",
         "annotate": "annotate",
         "title": "sessions",
@@ -81,6 +82,7 @@ SUMMARIES: Final = {
     "decode": "Decode recorded streams of model providers.",
     "worker": "Drive turns that other processes submit.",
     "mcp": "Log in at an MCP server, or out.",
+    "mcp serve": "Serve agents as the tools of an MCP server.",
     "acp": "Serve agents to an editor that speaks the Agent Client Protocol.",
     "annotate": "Tag, score or note a turn, and list what it has.",
     "title": "Set the title of a session.",
@@ -166,6 +168,7 @@ EXAMPLES: Final = {
         "turnwright worker --store postgresql://host/db --concurrency 50",
     ],
     "mcp": ["turnwright mcp login linear --mcp mcp.json", "turnwright mcp logout linear --mcp mcp.json"],
+    "mcp serve": ["turnwright mcp serve --agents AGENTS.md --tools tools.py"],
     "annotate": ["turnwright annotate 4f2c --score success=1 --tag slow", "turnwright annotate 4f2c"],
     "title": ['turnwright title s1 "Tests of the parser"'],
     "delete": ["turnwright delete 4f2c", "turnwright delete --session s1"],

@@ -43,6 +43,7 @@ def mcp(
     """Log in at an MCP server, or out.
 
     login prints an address to open, and saves the login in a file that only you can read. logout deletes it.
+    `turnwright mcp serve` serves your own agents.
     """
     target = _find_server(server, mcp or tuple(map(Path, configuration(config).settings.mcp)))
     if action is Action.LOGOUT:

@@ -17,11 +17,12 @@ COMMANDS: Final = "turnwright.commands"
 def load_command(name: str, package: str | None = None) -> Callable[..., object] | None:
     """Return the function of a command that a package adds, or None if none adds it.
 
-    `package` is the distribution that has the command. Raises `ConfigError` if it is not installed.
+    A name of two words, as `mcp serve`, is an entry point with a hyphen. `package` is the distribution that has the
+    command. Raises `ConfigError` if it is not installed.
     """
     from importlib.metadata import entry_points  # noqa: PLC0415 (loads `email`, and the help needs none of it)
 
-    for entry in entry_points(group=COMMANDS, name=name):
+    for entry in entry_points(group=COMMANDS, name=name.replace(" ", "-")):
         function: Callable[..., object] = entry.load()
         return function
     if package is not None:

@@ -1,11 +1,17 @@
 """The commands of this package, which its entry points add to `turnwright`."""
 
+from collections.abc import Awaitable, Callable, Sequence
+from importlib import import_module
+from pathlib import Path
+
 import anyio
 
+from turnwright.agent import Agent
 from turnwright.cli.options import DEFAULT_STORE, ConfigOption, DriverFlags, StoreOption, configuration
 from turnwright.cli.runtimes import shared_store
 from turnwright.cli.signals import Opening
 from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents
+from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 
 
@@ -20,17 +26,39 @@ def acp(
     The editor starts this command, and speaks over its standard input and output. Each agent of --agents is a session
     mode. Sessions are in the store, so that they survive the editor and this process.
     """
+    _serve("acp", store, flags, config)
+
+
+def mcp_serve(
+    *,
+    store: StoreOption = DEFAULT_STORE,
+    flags: DriverFlags,
+    config: ConfigOption = None,
+) -> None:
+    """Serve agents as the tools of an MCP server.
+
+    The client starts this command, and speaks over its standard input and output. Each agent of --agents is a tool.
+    Turns are in the store, so that a paused one survives the client and this process.
+    """
+    _serve("mcp", store, flags, config)
+
+
+def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None) -> None:
+    """Serve agents over standard input and output, by the protocol of this name."""
     try:
-        from turnwright_protocols.acp import serve_acp  # noqa: PLC0415 (an optional extra)
+        serve: Callable[[Engine, Sequence[Agent]], Awaitable[None]] = getattr(
+            import_module(f"turnwright_protocols.{protocol}"), f"serve_{protocol}"
+        )
     except ModuleNotFoundError as missing:
-        raise ConfigError(f"turnwright acp needs {missing.name}: pip install 'turnwright-protocols[acp]'") from None
+        command = f"pip install 'turnwright-protocols[{protocol}]'"
+        raise ConfigError(f"serving {protocol} needs {missing.name}: {command}") from None
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     opened = shared_store(store, create=True)
     opening: Opening = open_driver(opened, config_read, driving_model(config_read, flags.model), flags)
     agents = startable_agents(flags.agents, config_read)
 
-    async def serve() -> None:
+    async def serve_all() -> None:
         async with opening as engine:
-            await serve_acp(engine, agents)
+            await serve(engine, agents)
 
-    anyio.run(serve)
+    anyio.run(serve_all)

@@ -8,7 +8,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "mcp-server.md").read_text(encoding
 
 
 def test_code_of_the_page_is_valid() -> None:
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    *_, code = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "mcp-server.md", "exec"), names)  # noqa: S102 (the page's code)
     assert callable(names["main"])
