@@ -293,7 +293,7 @@ class Engine(Generic[DepsT]):
             now=now,
             clock=clock,
         )
-        observe_segment = None
+        observe_segment, self._telemetry = None, telemetry
         if telemetry is not None:
             from .telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
 
@@ -559,9 +559,19 @@ class Engine(Generic[DepsT]):
         while True:
             try:
                 await self.deliver()
+                await self._report_outbox()
             except StoreError as error:
                 _LOG.warning("no notice is delivered until the store can be reached again: %s", error)
             await anyio.sleep(_DELIVERY_INTERVAL)
+
+    async def _report_outbox(self) -> None:
+        """Report the numbers of notices to the telemetry."""
+        if self._telemetry is not None and self._outbox is not None:
+            counts = await self._outbox.count_notices()
+            try:
+                self._telemetry.outbox(counts)
+            except Exception:  # noqa: BLE001 (an embedder's; deliveries continue)
+                _LOG.warning("the telemetry raised an error, and misses the outbox", exc_info=True)
 
     def link(
         self,

@@ -47,6 +47,7 @@ from .model.protocol import (
 
 if TYPE_CHECKING:
     from .journal.turn_journal import TurnJournal
+    from .store.outbox import NoticeCounts
     from .tools.batch_context import Execution
     from .tools.tool import Tool
 
@@ -199,6 +200,10 @@ class Telemetry(Protocol):
 
     def turn(self, work: TurnWork) -> TurnTelemetry:
         """Return the observer of one segment."""
+        ...
+
+    def outbox(self, counts: "NoticeCounts") -> None:
+        """Receive the number of notices in the outbox, after each look of a worker that delivers them."""
         ...
 
 

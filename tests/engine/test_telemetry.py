@@ -10,6 +10,7 @@ import pytest
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import AttemptWork, Block, CallWork, JudgedCall, Move, TurnTelemetry, TurnWork, error_type
 from turnwright_states import Cause
 
@@ -36,6 +37,9 @@ class Ear:
         self.heard.append(name)
         if name == self.fails:
             raise RuntimeError(f"no {name}")
+
+    def outbox(self, counts: NoticeCounts) -> None:
+        """See `Telemetry.outbox`."""
 
     def turn(self, work: TurnWork) -> TurnTelemetry:
         """See `Telemetry.turn`."""

@@ -79,8 +79,7 @@ def outbox(
             echo_json({"id": row.id} | {name: getattr(row, name) for name in row.__struct_fields__})
     else:
         for row in rows:
-            state = "failed" if row.next_at is None else f"{count(row.tries, 'failed delivery', 'failed deliveries')}"
-            echo(f"{row.id}  {row.kind}  {state}" + (f": {cut_line(row.error)}" if row.error else ""))
+            echo(f"{row.id}  {row.kind}  {row.status}" + (f": {cut_line(row.error)}" if row.error else ""))
         if not rows:
             echo("No notice waits.")
 

@@ -27,7 +27,7 @@ from turnwright_states.facts import Answered, InterruptRecord
 from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import plain, thawed
 
-from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, reports, steers, writable
+from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, with_inbox, writable
 from .turn_journal import JournalFold
 
 #: The decisions that an answer may have. None of them brings a result.
@@ -372,10 +372,8 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     # Read last: then the turn was still queued when everything else was read.
     if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
         result = replace(result, state=QUEUED)
-    if progress := reports(inbox):
-        interrupts = tuple(replace(interrupt, progress=progress.get(interrupt.id)) for interrupt in result.interrupts)
-        result = replace(result, interrupts=interrupts)
-    return replace(result, answered=answers_in(inbox, result.interrupts))
+    interrupts = with_inbox(result.interrupts, inbox)
+    return replace(result, interrupts=interrupts, answered=answers_in(inbox, interrupts))
 
 
 def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -> None:

@@ -1,9 +1,9 @@
 """Writes and reads the items of a turn's inbox, and polls inboxes for aborts. No other module knows their format."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Final
 
 import anyio
@@ -14,7 +14,8 @@ from turnwright.errors import ConfigError
 from turnwright.store import InboxItem, InboxKind, Store
 from turnwright.store.protocol import RESUMING_KINDS
 from turnwright.transcript.interrupt import CallProgress, Interrupt
-from turnwright_states import AnsweredInput, Decision, InvalidInputError
+from turnwright_states import AnsweredInput, Decision, InvalidInputError, State
+from turnwright_states import facts as f
 from turnwright_states.construct import construct
 
 #: The id of an abort.
@@ -102,6 +103,35 @@ def reports(items: Iterable[InboxItem]) -> dict[str, CallProgress]:
             with suppress(ValidationError):
                 latest[item.id.removeprefix(PROGRESS_PREFIX)] = convert(_read(item), CallProgress)
     return latest
+
+
+def with_inbox(interrupts: tuple[Interrupt, ...], items: Sequence[InboxItem]) -> tuple[Interrupt, ...]:
+    """Return the interrupts with what waits in the inbox: the latest reports of calls, and approvals of people."""
+    progress = reports(items)
+    approvals: dict[str, tuple[f.Answered, ...]] = {}
+    for item in items:
+        answer = to_answered_input(item, 0.0) if item.kind is InboxKind.ANSWER else None
+        if answer is not None and answer.decision is Decision.APPROVE:
+            fact = f.Answered(
+                0.0,
+                State.PAUSED,
+                interrupt=answer.interrupt,
+                decision=answer.decision,
+                by=answer.by,
+                via=answer.via,
+                at=answer.at,
+            )
+            approvals[answer.interrupt] = (*approvals.get(answer.interrupt, ()), fact)
+    if not (progress or approvals):
+        return interrupts
+    return tuple(
+        replace(
+            interrupt,
+            progress=progress.get(interrupt.id),
+            approvals_so_far=interrupt.approvals_so_far + approvals.get(interrupt.id, ()),
+        )
+        for interrupt in interrupts
+    )
 
 
 def early_results(items: Iterable[InboxItem]) -> dict[str, InboxItem]:

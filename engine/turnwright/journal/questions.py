@@ -59,7 +59,7 @@ def describe_approvals(interrupt: Interrupt) -> str:
         signatures[answer.by] = f"{f' by {answer.via}' if answer.via else ''}{time}"
     people = "; ".join(exact(cut_clean(by, _SHOWN_NAME)) + words for by, words in signatures.items())
     total = len(interrupt.approved_by) + interrupt.approvals
-    return f"{len(interrupt.approved_by)} of {total}{f': {people}' if people else ''}"
+    return f"{len(signatures)} of {total}{f': {people}' if people else ''}"
 
 
 def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import JudgedCall, TurnWork
 from turnwright_states import Usage
 
@@ -79,6 +80,12 @@ class Instruments:
         self._broken = meter.create_counter(
             "turnwright.rules.broken", unit="{call}", description="Calls and answers that broke a rule, by rule."
         )
+        self._pending = meter.create_gauge(
+            "turnwright.outbox.pending", unit="{notice}", description="Notices that wait for their delivery."
+        )
+        self._failed = meter.create_gauge(
+            "turnwright.outbox.failed", unit="{notice}", description="Notices whose delivery was given up."
+        )
         self._turn = histogram(
             "turnwright.turn.duration",
             unit="s",
@@ -113,6 +120,11 @@ class Instruments:
         for decision in judged.decisions:
             attributes = {names.AGENT: agent, names.RULE: decision.rule, names.RULE_EFFECT: str(decision.effect)}
             self._broken.add(1, attributes | ({names.TOOL: judged.tool} if judged.tool else {}))
+
+    def outbox(self, counts: NoticeCounts) -> None:
+        """Record the numbers of notices in the outbox."""
+        self._pending.set(counts.pending)
+        self._failed.set(counts.failed)
 
     def ended(self, work: TurnWork) -> None:
         """Count a turn that has ended."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, Self
 
 from turnwright._base.version import VERSION
+from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork, error_type
 from turnwright_states import Outcome, Usage
 
@@ -54,6 +55,10 @@ class OpenTelemetry:
     def turn(self, work: TurnWork) -> "TurnBlock":
         """See `Telemetry.turn`."""
         return TurnBlock(self._tracer, work, self._measured, self._last, full=self._full)
+
+    def outbox(self, counts: NoticeCounts) -> None:
+        """See `Telemetry.outbox`."""
+        self._measured.outbox(counts)
 
 
 class TurnBlock(SpanBlock):

@@ -23,7 +23,7 @@ from turnwright.errors import (
 from turnwright_states.facts import Fact
 from turnwright_states.state import FINAL, State
 
-from .outbox import NoticeRow, noticed_facts
+from .outbox import NoticeCounts, NoticeRow, noticed_facts
 from .protocol import (
     NOBODY,
     NONE_ABANDONED,
@@ -388,6 +388,11 @@ class MemoryStore:
     async def notices(self) -> list[NoticeRow]:
         """See `OutboxStore.notices`."""
         return list(self._notices.values())
+
+    async def count_notices(self) -> NoticeCounts:
+        """See `OutboxStore.count_notices`."""
+        failed = sum(notice.next_at is None for notice in self._notices.values())
+        return NoticeCounts(len(self._notices) - failed, failed)
 
     async def retry_notices(self) -> int:
         """See `OutboxStore.retry_notices`."""

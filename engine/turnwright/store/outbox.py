@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from turnwright._base.words import count
 from turnwright.errors import ConfigError
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
@@ -36,6 +37,18 @@ class NoticeRow(Struct, frozen=True):
     def id(self) -> str:
         """The receiver's key against duplicates."""
         return f"{self.turn}/{self.seq}/{self.name}"
+
+    @property
+    def status(self) -> str:
+        """The state of the delivery in words: `failed` once it was given up, or the number of failed deliveries."""
+        return "failed" if self.next_at is None else count(self.tries, "failed delivery", "failed deliveries")
+
+
+class NoticeCounts(NamedTuple):
+    """The number of notices that wait for their delivery, and of those that were given up."""
+
+    pending: int
+    failed: int
 
 
 class NoticedFact(NamedTuple):
@@ -96,6 +109,10 @@ class OutboxStore(Protocol):
 
     async def notices(self) -> list[NoticeRow]:
         """Return all notices, the oldest first."""
+        ...
+
+    async def count_notices(self) -> NoticeCounts:
+        """Return how many notices wait, and how many were given up."""
         ...
 
     async def retry_notices(self) -> int:

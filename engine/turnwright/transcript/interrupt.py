@@ -60,7 +60,8 @@ class Interrupt:
     #: The number of people who must still approve, and those who have approved.
     approvals: int = 1
     approved_by: tuple[str, ...] = ()
-    #: The approvals so far, with their channels and times: without those from before a sub-agent's last pause.
+    #: The approvals so far, with their channels and times, those in the inbox too: without those from before a
+    #: sub-agent's last pause.
     approvals_so_far: tuple[f.Answered, ...] = ()
     #: The result if none comes before `expires_at`, and the JSON Schema of a result.
     otherwise: GivenResult | None = None

@@ -20,6 +20,7 @@ from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
+from turnwright.store.outbox import NoticeCounts
 from turnwright.store.protocol import is_read_only
 from turnwright.web import answer_app
 
@@ -33,6 +34,7 @@ from .pages.edit import EditPages
 from .pages.live import Live
 from .pages.needs_you import NeedsYouPage
 from .pages.new_turn import NewTurnPages
+from .pages.outbox import OutboxPage
 from .pages.sessions import SessionPages
 from .pages.turn_files import TurnExport, TurnFiles
 from .pages.turn_list import Lists
@@ -115,6 +117,7 @@ class Inspector(Starlette):
                 *TurnExport(engine).routes,
                 *AgentsPage(self._summaries).routes,
                 *needs.routes,
+                *OutboxPage(engine).routes,
                 *TurnActions(engine, self._background, pages, needs).routes,
                 *EditPages(engine, self._background, pages.turns).routes,
                 *self._new.routes,
@@ -143,6 +146,11 @@ class Inspector(Starlette):
     def needs_count(self) -> int:
         """The number of turns that need somebody."""
         return self._needs.count
+
+    @property
+    def notice_counts(self) -> NoticeCounts:
+        """The number of notices that wait for their subscribers, and of those that failed."""
+        return self._needs.notices
 
     @property
     def starts(self) -> bool:

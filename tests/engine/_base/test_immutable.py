@@ -19,6 +19,7 @@ from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
+from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import facts as f
@@ -69,6 +70,9 @@ def inside(value: object) -> Iterable[object]:
 
 class HostileTelemetry:
     """Telemetry that edits every value it receives."""
+
+    def outbox(self, counts: NoticeCounts) -> None:
+        """See `Telemetry.outbox`."""
 
     def turn(self, work: TurnWork) -> "HostileTelemetry":
         self.work = work

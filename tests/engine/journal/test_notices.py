@@ -15,7 +15,8 @@ from turnwright import Agent, ConfigError, Engine, Later, Notice, TurnResult, ag
 from turnwright.journal.termination import end_turn
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, open_store
-from turnwright.store.outbox import outbox_store
+from turnwright.store.outbox import NoticeCounts, outbox_store
+from turnwright.telemetry import TurnTelemetry, TurnWork
 
 # ruff: noqa: ANN401 (what a test gives may be anything)
 
@@ -173,6 +174,31 @@ async def test_worker_delivers_notices(app: App) -> None:
                     await anyio.sleep(0.01)
                 group.cancel_scope.cancel()
     assert app.kinds == ["ended"]
+
+
+async def test_worker_reports_the_outbox_to_the_telemetry(app: App) -> None:
+    """A gauge needs no query of its own; a telemetry that fails stops no delivery."""
+    counts: list[tuple[int, int]] = []
+
+    class Gauge:
+        def turn(self, work: TurnWork) -> TurnTelemetry:
+            raise ValueError(work.id)
+
+        def outbox(self, notice_counts: NoticeCounts) -> None:
+            counts.append(notice_counts)
+            raise ValueError("no gauge")
+
+    app.fails = 1
+    async with app.engine("Done.", telemetry=Gauge()) as engine:
+        await engine.run(AGENT, "Go.")
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(engine.run_worker)
+                while len(counts) < 2:
+                    app.now += 60
+                    await anyio.sleep(0.01)
+                group.cancel_scope.cancel()
+    assert counts[:2] == [(1, 0), (0, 0)]
 
 
 async def test_notices_are_deleted_with_their_turn_and_subscription(app: App) -> None:

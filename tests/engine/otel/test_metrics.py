@@ -7,6 +7,7 @@ from turnwright import Agent, Engine, Limits, tool
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.store.outbox import NoticeCounts
 from turnwright_states import Cause, Usage
 
 from .otel_collector import Collector
@@ -154,3 +155,13 @@ async def test_steps_and_seconds_of_a_turn_cover_all_segments(collector: Collect
     assert [total for _, _, total in histogram(collector, "turnwright.turn.steps")] == [2]
     assert [total for _, _, total in histogram(collector, "turnwright.turn.duration")] == [turn.seconds]
     assert [n for _, n, _ in histogram(collector, "gen_ai.invoke_agent.duration")] == [2]
+
+
+async def test_outbox_is_a_gauge(collector: Collector) -> None:
+    """The notices that wait, and those that were given up."""
+    collector.telemetry.outbox(NoticeCounts(3, 1))
+    values = {
+        name: [point.value for point in collector.points(name) if isinstance(point, NumberDataPoint)]
+        for name in ("turnwright.outbox.pending", "turnwright.outbox.failed")
+    }
+    assert values == {"turnwright.outbox.pending": [3], "turnwright.outbox.failed": [1]}

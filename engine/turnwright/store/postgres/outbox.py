@@ -5,7 +5,7 @@
 from collections.abc import Collection
 from typing import Final, LiteralString
 
-from turnwright.store.outbox import NOTICE_KINDS, NoticeRow
+from turnwright.store.outbox import NOTICE_KINDS, NoticeCounts, NoticeRow
 
 from .connections import Connections
 
@@ -69,6 +69,12 @@ class PostgresOutbox:
         """See `OutboxStore.notices`."""
         query: LiteralString = f"SELECT {_COLUMNS} FROM turnwright_outbox ORDER BY n"
         return [NoticeRow(*row) for row in await self._connections.read(query, {})]
+
+    async def count_notices(self) -> NoticeCounts:
+        """See `OutboxStore.count_notices`."""
+        query: LiteralString = "SELECT count(*), count(next_at) FROM turnwright_outbox"
+        ((total, pending),) = await self._connections.read(query, {})
+        return NoticeCounts(pending, total - pending)
 
     async def retry_notices(self) -> int:
         """See `OutboxStore.retry_notices`."""

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from turnwright.store.outbox import NOTICE_KINDS, NoticedFact, NoticeRow
+from turnwright.store.outbox import NOTICE_KINDS, NoticeCounts, NoticedFact, NoticeRow
 
 from .tables import SqliteTables
 
@@ -68,6 +68,12 @@ class SqliteOutbox(SqliteTables):
         async with self._reading():
             rows = self._db.execute(f"SELECT {_COLUMNS} FROM outbox ORDER BY n").fetchall()  # noqa: S608 (constant)
         return [NoticeRow(*row) for row in rows]
+
+    async def count_notices(self) -> NoticeCounts:
+        """See `OutboxStore.count_notices`."""
+        async with self._reading():
+            total, pending = self._db.execute("SELECT count(*), count(next_at) FROM outbox").fetchone()
+        return NoticeCounts(pending, total - pending)
 
     async def retry_notices(self) -> int:
         """See `OutboxStore.retry_notices`."""

@@ -19,6 +19,7 @@ from turnwright_inspector.http.render import render
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.tabs import TABS, Tab
 from turnwright_inspector.views.available_actions import PostedItem, advice_of, available_actions
+from turnwright_inspector.views.needs_you import NO_NOTICES
 from turnwright_inspector.views.steps import step_summaries, sub_agents
 from turnwright_inspector.views.stop_reason import kind_of_question, stop_of
 from turnwright_inspector.views.summaries import Summaries
@@ -176,6 +177,7 @@ def page(request: Request, template: str, values: Mapping[str, object], status: 
         "runs": getattr(request.app, "runs", None) is not None,
     }
     common["read_only"] = getattr(request.app, "read_only", False)
+    common["outbox"] = getattr(request.app, "notice_counts", NO_NOTICES)
     common["needs"] = getattr(request.app, "needs_count", 0)
     with suppress(KeyError):
         common["csrf"] = request.scope["state"]["csrf"]

@@ -8,7 +8,7 @@ from typing import Final
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
-from turnwright.journal.inbox import answers_in, has_request, steers
+from turnwright.journal.inbox import answers_in, has_request, steers, with_inbox
 from turnwright.result import TurnResult, result_of
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
 from turnwright.store.protocol import is_read_only
@@ -154,11 +154,18 @@ async def _asking(
 ) -> tuple[list[tuple[str, Interrupt]], Sequence[InboxItem]]:
     root, _, calls = result.id.partition(":")
     if not calls or not result.interrupts:
-        return [(interrupt.id, interrupt) for interrupt in result.interrupts], inbox
+        return [(interrupt.id, interrupt) for interrupt in with_inbox(result.interrupts, inbox)], inbox
     # What a sub-agent asks is answered where a person began.
-    forwarded = {interrupt.id for interrupt in (await engine.get(root)).interrupts}
+    forwarded = {interrupt.id: interrupt for interrupt in (await engine.get(root)).interrupts}
     names = [(f"{calls.replace(':', '/')}/{interrupt.id}", interrupt) for interrupt in result.interrupts]
-    return [(name, interrupt) for name, interrupt in names if name in forwarded], await engine.store.inbox(root)
+    return [
+        (
+            name,
+            replace(interrupt, progress=forwarded[name].progress, approvals_so_far=forwarded[name].approvals_so_far),
+        )
+        for name, interrupt in names
+        if name in forwarded
+    ], await engine.store.inbox(root)
 
 
 #: Endings after which a new turn may go on where this one stopped.

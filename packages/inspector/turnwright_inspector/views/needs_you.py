@@ -10,10 +10,11 @@ import anyio
 from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
-from turnwright.journal.inbox import answers_in, has_request
+from turnwright.journal.inbox import answers_in, has_request, with_inbox
 from turnwright.journal.turn_journal import first_fact
 from turnwright.result import result_of
 from turnwright.store import InboxKind, TurnRow
+from turnwright.store.outbox import NoticeCounts, OutboxStore
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter
 from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_states import InterruptKind
@@ -27,6 +28,7 @@ MOST: Final = 50
 _MOST_CHECKED: Final = 200
 #: Seconds for which a count is used again.
 _FRESH: Final = 2.0
+NO_NOTICES: Final = NoticeCounts(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,10 @@ class WaitingTurn:
 
 
 class NeedsYou:
-    """Finds and counts the turns of a store that need a person. `count` is the last known number."""
+    """Finds and counts the turns of a store that need a person. `count` is the last known number.
+
+    `notices` are the last known numbers of notices in the outbox, which need a person once they failed.
+    """
 
     def __init__(self, engine: Engine, background: BackgroundTurns, summaries: Summaries, *, store: str) -> None:
         self._engine = engine
@@ -85,6 +90,7 @@ class NeedsYou:
         self._summaries = summaries
         self._store = store
         self.count = 0
+        self.notices = NO_NOTICES
         self._counted_at = float("-inf")
         self._trouble = ""
 
@@ -99,6 +105,8 @@ class NeedsYou:
             try:
                 paused = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
                 self.count = paused + len([row async for row, _ in self._left()])
+                if isinstance(self._engine.store, OutboxStore):
+                    self.notices = await self._engine.store.count_notices()
                 self._trouble = ""
             except UnreadableTurnError:
                 self._trouble = ""
@@ -144,7 +152,7 @@ class NeedsYou:
         inbox = await store.inbox(name)
         try:
             facts = await store.facts(name)
-            started, asking = first_fact(name, facts), result_of(name, facts).interrupts
+            started, asking = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
             answered = answers_in(inbox, asking)
             questions = tuple(
                 [

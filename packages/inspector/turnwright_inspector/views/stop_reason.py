@@ -92,7 +92,7 @@ def stop_of(tab_context: TabContext) -> StopReason:
         return _past(tab_context, folded)
     if folded.state.outcome is not None:
         return _over(tab_context, folded)
-    waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox)
+    waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox if item.kind in _REQUESTED)
     requests = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
     stop = _at_work(tab_context, folded, requests)
     near, share = find_nearest_limit(folded)

@@ -52,7 +52,9 @@ class OutboxFacts:
         assert await outbox.lease_notices(["a"], 199.0, 300.0, 9) == []
         (again,) = await outbox.lease_notices(["a"], 200.0, 300.0, 9)
         assert (again.tries, again.error, again.id) == (1, "é failed", row.id)
+        assert await outbox.count_notices() == (1, 0)
         await outbox.failed(again, "given up", None)
+        assert await outbox.count_notices() == (0, 1)
         assert await outbox.lease_notices(["a"], 10.0**9, 10.0**10, 9) == []
         assert await outbox.retry_notices() == 1
         (last,) = await outbox.lease_notices(["a"], 0.0, 1.0, 9)
