@@ -77,14 +77,17 @@ async def settle_call(
         await need_authorized(judge, answering_of(fold, interrupt, answer.decision, signature), [interrupt.id])
         item = answer_item(turn_id, interrupt.id, answer, signature)
         waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
-        for other_item in waiting:
-            if stored is None or other_item != stored[0]:
-                _need_same_item(key, given_result, other_item)
-                return None
-        stored = item, addressee
-        # If a turn has moved since it was read, another answer may have been used, and nothing waits for this one.
-        if waiting or not await has_moved(store, fold, addressee.fold):
+        if stored is not None and stored[0] in waiting:
             break
+        if not waiting:
+            stored = item, addressee
+        # If a turn has moved since it was read, another answer may have been used: nothing waits for what was posted.
+        if await has_moved(store, fold, addressee.fold):
+            continue
+        if not waiting:
+            break
+        _need_same_item(key, given_result, waiting[0])
+        return None
     if addressee.is_early and turn_id != root:
         await _hand_over(store, root, key, item, poll_interval)
     return addressee

@@ -123,6 +123,19 @@ async def test_settling_after_a_faster_result_says_so(desk: Desk, method: str, r
     assert [fact.result for fact in await desk.facts(CallSettled)] == ["film"]
 
 
+async def test_settling_after_an_equal_refused_result_raises(desk: Desk) -> None:
+    """Rule 6: a refused result that still lies in the inbox is not the one that the call has."""
+    await desk.engine(asks_for(("render", {}))).run(AGENT, "Render.", id="t")
+
+    async def settle_twice() -> None:
+        assert await desk.engine().settle(KEY, "other")
+        assert (await desk.engine().resume("t")).text == "Done."
+        await desk.store.post(answer_item("t", "result-call00001", settled("film")))
+
+    with pytest.raises(AlreadySettledError):
+        await desk.engine(store=Interleaved(desk.store, "inbox", settle_twice)).settle(KEY, "film")
+
+
 async def test_settling_is_true_though_the_result_was_used_at_once(desk: Desk) -> None:
     """Rule 6: a worker may use it before the one who gave it has looked again."""
     await desk.engine(asks_for(("render", {}))).run(AGENT, "Render.", id="t")
