@@ -1,18 +1,22 @@
 """The commands of this package, which its entry points add to `turnwright`."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated
 
 import anyio
+import typer
 
-from turnwright.agent import Agent
 from turnwright.cli.options import DEFAULT_STORE, ConfigOption, DriverFlags, StoreOption, configuration
 from turnwright.cli.runtimes import shared_store
 from turnwright.cli.signals import Opening
 from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+
+EditorToolsOption = Annotated[
+    bool, typer.Option(help="Let the agents read and write files and run commands by the editor, if it offers that.")
+]
 
 
 def acp(
@@ -20,13 +24,14 @@ def acp(
     store: StoreOption = DEFAULT_STORE,
     flags: DriverFlags,
     config: ConfigOption = None,
+    editor_tools: EditorToolsOption = True,
 ) -> None:
     """Serve agents to an editor that speaks the Agent Client Protocol.
 
     The editor starts this command, and speaks over its standard input and output. Each agent of --agents is a session
     mode. Sessions are in the store, so that they survive the editor and this process.
     """
-    _serve("acp", store, flags, config)
+    _serve("acp", store, flags, config, editor_tools=editor_tools)
 
 
 def mcp_serve(
@@ -43,10 +48,10 @@ def mcp_serve(
     _serve("mcp", store, flags, config)
 
 
-def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None) -> None:
-    """Serve agents over standard input and output, by the protocol of this name."""
+def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None, **options: bool) -> None:
+    """Serve agents over standard input and output, by the protocol of this name, with its own options."""
     try:
-        serve: Callable[[Engine, Sequence[Agent]], Awaitable[None]] = getattr(
+        serve: Callable[..., Awaitable[None]] = getattr(
             import_module(f"turnwright_protocols.{protocol}"), f"serve_{protocol}"
         )
     except ModuleNotFoundError as missing:
@@ -59,6 +64,6 @@ def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None) -
 
     async def serve_all() -> None:
         async with opening as engine:
-            await serve(engine, agents)
+            await serve(engine, agents, **options)
 
     anyio.run(serve_all)

@@ -1,7 +1,7 @@
 """An agent of ACP: its sessions, questions and updates, and what it refuses."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +38,73 @@ class Editor:
             action="accept", content={"answer": "red"}
         )
         self.waits: anyio.Event | None = None
+        #: Called with each update.
+        self.watch: Callable[[Any], Awaitable[object]] | None = None
+        #: The contents of files by path, the requests about files and terminals, and the text of each one's refusal.
+        self.files: dict[str, str] = {}
+        self.requests: list[tuple[str, ...]] = []
+        self.refusal = ""
+        #: The name of the request that is never answered, and the event that it has come.
+        self.hangs_at = ""
+        self.hangs = anyio.Event()
 
-    async def session_update(self, _session: str, update: object) -> None:
+    async def session_update(self, session_id: str, update: object) -> None:
+        del session_id
         self.updates.append(update)
+        if self.watch is not None:
+            await self.watch(update)
+
+    async def note(self, *request: str) -> None:
+        self.requests.append(request)
+        if self.refusal:
+            raise RequestError(-32000, self.refusal)
+        if request[0] == self.hangs_at:
+            self.hangs.set()
+            await anyio.sleep_forever()
+
+    async def read_text_file(
+        self, session_id: str, path: str, line: int | None = None, limit: int | None = None
+    ) -> schema.ReadTextFileResponse:
+        await self.note("read", session_id, path)
+        if path not in self.files:
+            raise RequestError.resource_not_found(path)
+        lines = self.files[path].splitlines(keepends=True)[(line or 1) - 1 :]
+        return schema.ReadTextFileResponse(content="".join(lines[:limit]))
+
+    async def write_text_file(self, session_id: str, path: str, content: str) -> None:
+        await self.note("write", session_id, path)
+        self.files[path] = content
+
+    async def create_terminal(
+        self, session_id: str, command: str, args: list[str], cwd: str, output_byte_limit: int
+    ) -> schema.CreateTerminalResponse:
+        assert output_byte_limit <= 64 * 1024
+        await self.note("create", session_id, command, *args, cwd)
+        return schema.CreateTerminalResponse(terminal_id="t1")
+
+    async def wait_for_terminal_exit(self, session_id: str, terminal_id: str) -> schema.WaitForTerminalExitResponse:
+        await self.note("wait", session_id, terminal_id)
+        return schema.WaitForTerminalExitResponse(exit_code=3)
+
+    async def terminal_output(self, session_id: str, terminal_id: str) -> schema.TerminalOutputResponse:
+        await self.note("output", session_id, terminal_id)
+        return schema.TerminalOutputResponse(output="2 failed", truncated=True)
+
+    async def kill_terminal(self, session_id: str, terminal_id: str) -> None:
+        await self.note("kill", session_id, terminal_id)
+
+    async def release_terminal(self, session_id: str, terminal_id: str) -> None:
+        await self.note("release", session_id, terminal_id)
+
+    def contents(self) -> list[Any]:
+        """Return the content of the last update of a call that has one."""
+        return next(u.content for u in reversed(self.updates) if isinstance(u, schema.ToolCallProgress) and u.content)
 
     async def request_permission(
-        self, _session: str, call: schema.ToolCallUpdate, _options: Sequence[object]
+        self, session_id: str, tool_call: schema.ToolCallUpdate, options: Sequence[object]
     ) -> schema.RequestPermissionResponse:
-        self.permissions.append(call)
+        del session_id, options
+        self.permissions.append(tool_call)
         if self.waits is not None:
             self.waits.set()
             await anyio.sleep_forever()
@@ -57,7 +116,8 @@ class Editor:
         )
         return schema.RequestPermissionResponse(outcome=outcome)
 
-    async def create_elicitation(self, message: str, _mode: object) -> object:
+    async def create_elicitation(self, message: str, mode: object) -> object:
+        del mode
         self.forms.append(message)
         return self.fill()
 
@@ -74,11 +134,18 @@ class Editor:
         return [*last.values()]
 
 
-async def connect(engine: Engine, *, forms: bool = True) -> tuple[AcpAgent, Editor]:
-    agent, editor = AcpAgent(engine, [AGENT, HELPER]), Editor()
+async def connect(
+    engine: Engine, *, forms: bool = True, files: bool = False, editor_tools: bool = True
+) -> tuple[AcpAgent, Editor]:
+    agent, editor = AcpAgent(engine, [AGENT, HELPER], editor_tools=editor_tools), Editor()
     agent.on_connect(editor)  # type: ignore[arg-type]
     elicitation = schema.ElicitationCapabilities(form=schema.ElicitationFormCapabilities()) if forms else None
-    await agent.initialize(1, schema.ClientCapabilities(elicitation=elicitation))
+    capabilities = schema.ClientCapabilities(
+        elicitation=elicitation,
+        fs=schema.FileSystemCapabilities(read_text_file=files, write_text_file=files),
+        terminal=files,
+    )
+    await agent.initialize(1, capabilities)
     return agent, editor
 
 

@@ -1,9 +1,10 @@
 """An agent of ACP: its sessions are the engine's, and its prompts are turns."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import anyio
@@ -11,6 +12,8 @@ from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
 from acp.helpers import text_block
 from acp.interfaces import Client
 
+from turnwright import ExternalTool
+from turnwright._base.background_task import spawn
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
@@ -34,8 +37,10 @@ from turnwright_protocols.items import clean
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 
+from .commands import COMMANDS, DELETE_QUESTION, STATUS, Command, delete_session, describe_session
+from .editor_tools import EditorCalls, is_editor_call, offer_tools
 from .prompt import Block, read_prompt
-from .questions import ask_form, ask_permission, asks_permission
+from .questions import ask_form, ask_permission, asks_permission, confirm
 from .updates import UpdateEncoder, pieces, stop_reason, user_chunks
 
 _LOG = logging.getLogger(__name__)
@@ -55,6 +60,8 @@ class _Session:
 
     cwd: str
     mode: str
+    #: The terminals of the editor that calls of this session show, by the call's id.
+    terminals: dict[str, schema.TerminalToolCallContent] = field(default_factory=dict)
     #: The turn that runs for a prompt, and the scope of the question to the person.
     turn: str = ""
     busy: bool = False
@@ -64,13 +71,18 @@ class _Session:
 
 
 class AcpAgent:
-    """Serves agents to one client of ACP. An agent is a session mode; the first one is the default."""
+    """Serves agents to one client of ACP. An agent is a session mode; the first one is the default.
 
-    def __init__(self, engine: Engine, agents: Sequence[Agent]) -> None:
+    With `editor_tools`, the agents may use the editor's files and terminals, if it has them.
+    """
+
+    def __init__(self, engine: Engine, agents: Sequence[Agent], *, editor_tools: bool = True) -> None:
         self._engine = engine
         self._agents = {agent.name: agent for agent in agents}
         self._default = agents[0].name
         self._sessions: dict[str, _Session] = {}
+        self._offers_editor_tools = editor_tools
+        self._editor_tools: tuple[ExternalTool, ...] = ()
         self._has_forms = False
         self._client: Client | None = None
         self._tasks: set[Any] = set()
@@ -85,6 +97,8 @@ class AcpAgent:
         """Say what this agent can do."""
         forms = None if client_capabilities is None else client_capabilities.elicitation
         self._has_forms = forms is not None and forms.form is not None
+        if self._offers_editor_tools:
+            self._editor_tools = offer_tools(client_capabilities, self._engine.setup.tools)
         sessions = schema.SessionCapabilities(
             list=schema.SessionListCapabilities(),
             resume=schema.SessionResumeCapabilities(),
@@ -112,6 +126,7 @@ class AcpAgent:
         _need_no_servers(mcp_servers)
         session = new_id()
         self._sessions[session] = _Session(_checked_folder(cwd), self._default)
+        self._spawn(partial(self._offer_commands, session))
         return schema.NewSessionResponse(session_id=session, modes=self._modes(self._default))
 
     async def load_session(
@@ -127,6 +142,7 @@ class AcpAgent:
                 await self._send(session_id, [*user_chunks(clean(first.prompt), f"{row.id}/user-1")])
             for event in events:
                 await self._send(session_id, encoder.encode(event))
+        self._spawn(partial(self._offer_commands, session_id))
         self._continue_later(session_id, session, rows[0])
         return schema.LoadSessionResponse(modes=self._modes(session.mode))
 
@@ -136,6 +152,7 @@ class AcpAgent:
         """Open a session of the store. An open question is asked again."""
         _need_no_servers(mcp_servers)
         rows, session = await self._open(session_id, cwd)
+        self._spawn(partial(self._offer_commands, session_id))
         self._continue_later(session_id, session, rows[0])
         return schema.ResumeSessionResponse(modes=self._modes(session.mode))
 
@@ -179,7 +196,7 @@ class AcpAgent:
         if session.asking is not None:
             session.asking.cancel()
         elif session.turn:
-            await self._engine.abort(session.turn)
+            await self._engine.abort(session.turn)  # `_follow` asks nothing more if the turn pauses just now
 
     async def prompt(self, session_id: str, prompt: Sequence[Block], **_: object) -> schema.PromptResponse:
         """Run a turn, or answer the question that an earlier prompt ended with."""
@@ -189,6 +206,9 @@ class AcpAgent:
             raise RequestError(_INVALID_REQUEST, "the session is busy with another prompt: cancel it first")
         session.busy, session.canceled, session.idle = True, False, anyio.Event()
         try:
+            command = COMMANDS.get(text.strip()) if not files else None
+            if command is not None:
+                return await self._run_command(session_id, session, command)
             return await self._run_prompt(session_id, session, text, files)
         except RequestError:
             raise
@@ -224,7 +244,13 @@ class AcpAgent:
         metadata: dict[str, Any] = {_KEY: {"cwd": session.cwd, "mode": session.mode}}
         agent = self._agents[session.mode]
         handle = await start_in_session(
-            self._engine, agent, text, session=session_id, files=tuple(files), metadata=metadata
+            self._engine,
+            agent,
+            text,
+            session=session_id,
+            files=tuple(files),
+            metadata=metadata,
+            tools=self._editor_tools,
         )
         return await self._follow(session_id, session, handle)
 
@@ -237,7 +263,7 @@ class AcpAgent:
         answers: Mapping[str, AnswerValue] | None = None,
     ) -> schema.PromptResponse:
         """Drive a turn to its end: send its updates, and ask its questions."""
-        encoder, seq = UpdateEncoder(handle.id), 0
+        encoder, seq = UpdateEncoder(handle.id, session.terminals), 0
         session.turn = handle.id
         if paused is not None:
             for event in paused.events:
@@ -255,7 +281,7 @@ class AcpAgent:
             if encoder.pause is None:
                 raise RequestError(_INTERNAL, "the turn was interrupted: send the prompt again")
             seq = encoder.pause.seq
-            answers = await self._ask(session_id, session, encoder.pause)
+            answers = None if session.canceled else await self._ask(session_id, session, encoder.pause)
             if answers is None and not session.canceled:
                 return schema.PromptResponse(stop_reason="end_turn", usage=encoder.usage)
 
@@ -268,15 +294,26 @@ class AcpAgent:
             raise RequestError(_INTERNAL, explain_end(end), meta)
         return schema.PromptResponse(stop_reason=reason, usage=encoder.usage, field_meta=meta)
 
-    async def _ask(self, session_id: str, session: _Session, pause: TurnPausedEvent) -> dict[str, AnswerValue] | None:
-        """Ask every question of a pause. Return the answers; None if the next prompt must answer, or after a cancel."""
+    async def _ask(
+        self, session_id: str, session: _Session, pause: TurnPausedEvent, *, again: bool = False
+    ) -> dict[str, AnswerValue] | None:
+        """Ask every question of a pause, and run the calls that the editor runs.
+
+        Return the answers; None if the next prompt must answer, or after a cancel. With `again`, an earlier process may
+        have asked before.
+        """
         client = self._need_client()
+        calls = EditorCalls(client, session_id, session.cwd, session.terminals)
         answers: dict[str, AnswerValue] = {}
         unasked: list[Interrupt] = []
         with anyio.CancelScope() as session.asking:
             for interrupt in pause.interrupts:
-                if asks_permission(interrupt):
-                    answers[interrupt.id] = await ask_permission(client, session_id, pause.turn, interrupt)
+                if is_editor_call(interrupt):
+                    call = f"{pause.turn}/{interrupt.call}"
+                    answers[interrupt.id] = await calls.run(interrupt, call, again=again)
+                elif asks_permission(interrupt):
+                    diffs = await calls.preview(interrupt)
+                    answers[interrupt.id] = await ask_permission(client, session_id, pause.turn, interrupt, diffs)
                 elif self._has_forms and interrupt.kind is InterruptKind.QUESTION:
                     answers[interrupt.id] = await ask_form(client, session_id, pause.turn, interrupt)
                 else:
@@ -308,7 +345,7 @@ class AcpAgent:
             try:
                 paused = await PausedTurn.read(self._engine, row.id)
                 pause = TurnPausedEvent(row.id, paused.seq, paused.interrupts)
-                answers = await self._ask(session_id, session, pause)
+                answers = await self._ask(session_id, session, pause, again=True)
                 if answers:
                     with suppress(RequestError):
                         await self._follow(session_id, session, self._handle(row), paused, answers)
@@ -318,9 +355,49 @@ class AcpAgent:
                 session.busy, session.turn = False, ""
                 session.idle.set()
 
-        from turnwright._base.background_task import spawn  # noqa: PLC0415 (few sessions are paused)
+        self._spawn(ask_again)
 
-        self._tasks.add(spawn(ask_again))
+    # Commands.
+
+    async def _offer_commands(self, session_id: str) -> None:
+        """Send the slash commands to the client, after the response that names the session."""
+        commands = [
+            schema.AvailableCommand(name=command.name, description=command.description) for command in COMMANDS.values()
+        ]
+        update = schema.AvailableCommandsUpdate(available_commands=commands, session_update="available_commands_update")
+        with suppress(Exception):  # the client has gone
+            await self._send(session_id, [update])
+
+    async def _run_command(self, session_id: str, session: _Session, command: Command) -> schema.PromptResponse:
+        """Run a slash command. No model is called, and the conversation does not change."""
+        if command is STATUS:
+            text = await describe_session(self._engine, session_id)
+        elif await self._ask_to_delete(session_id, session):
+            text = await delete_session(self._engine, session_id)
+        else:
+            text = "Nothing was deleted."
+        if session.canceled:
+            return schema.PromptResponse(stop_reason="cancelled")
+        message = f"{session_id}/{new_id()}"
+        chunks = [
+            schema.AgentMessageChunk(
+                content=text_block(piece), message_id=message, session_update="agent_message_chunk"
+            )
+            for piece in pieces(clean(text))
+        ]
+        await self._send(session_id, chunks)
+        return schema.PromptResponse(stop_reason="end_turn")
+
+    async def _ask_to_delete(self, session_id: str, session: _Session) -> bool:
+        agreed = False
+        with anyio.CancelScope() as session.asking:
+            agreed = await confirm(self._need_client(), session_id, f"{session_id}/delete", DELETE_QUESTION)
+        session.asking = None
+        return agreed and not session.canceled
+
+    def _spawn(self, run: Callable[[], Coroutine[object, object, None]]) -> None:
+        """Run a task beside the requests of the client."""
+        self._tasks.add(spawn(run))
 
     # Sessions.
 
@@ -376,10 +453,13 @@ class AcpAgent:
             await client.session_update(session_id, update)
 
 
-async def serve_acp(engine: Engine, agents: Sequence[Agent]) -> None:
-    """Serve agents over standard input and output until the client closes them."""
+async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bool = True) -> None:
+    """Serve agents over standard input and output until the client closes them.
+
+    With `editor_tools`, the agents may use the editor's files and terminals, if it has them.
+    """
     # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
-    await run_agent(AcpAgent(engine, agents), use_unstable_protocol=True)  # type: ignore[arg-type]
+    await run_agent(AcpAgent(engine, agents, editor_tools=editor_tools), use_unstable_protocol=True)  # type: ignore[arg-type]
 
 
 def _checked_folder(cwd: str) -> str:

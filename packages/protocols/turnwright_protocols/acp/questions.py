@@ -31,7 +31,13 @@ _OPTIONS: Final[dict[InterruptKind, Sequence[tuple[str, str, str]]]] = {
 _CANCELED: Final = "nobody answered"
 
 
-async def ask_permission(client: Client, session: str, turn: str, interrupt: Interrupt) -> str | Answer:
+async def ask_permission(
+    client: Client,
+    session: str,
+    turn: str,
+    interrupt: Interrupt,
+    diffs: Sequence[schema.FileEditToolCallContent] = (),
+) -> str | Answer:
     """Ask for a permission, and return the answer. A canceled question is rejected."""
     options = [
         schema.PermissionOption.model_validate({"optionId": option, "name": name, "kind": kind})
@@ -41,7 +47,8 @@ async def ask_permission(client: Client, session: str, turn: str, interrupt: Int
         tool_call_id=f"{turn}/{asking_call(interrupt) or interrupt.id}",
         title=clean(words(interrupt, choices=False)),
         status="pending",
-        raw_input=None if interrupt.arguments is None else fitting({**interrupt.arguments}),
+        content=[*diffs] or None,
+        raw_input=None if interrupt.arguments is None or diffs else fitting({**interrupt.arguments}),
     )
     response = await client.request_permission(session, call, options)
     chosen = response.outcome.option_id if isinstance(response.outcome, schema.AllowedOutcome) else ""
@@ -62,6 +69,18 @@ async def ask_form(client: Client, session: str, turn: str, interrupt: Interrupt
     content = response.content if isinstance(response, schema.AcceptElicitationResponse) else None
     answer = None if content is None else content.get("answer")
     return answer if isinstance(answer, str) else unanswered(interrupt, _CANCELED)
+
+
+async def confirm(client: Client, session: str, call: str, question: str) -> bool:
+    """Ask a question of yes or no that is about no call of a turn. A canceled question is a no."""
+    options = [
+        schema.PermissionOption(option_id="yes", name="Yes", kind="allow_once"),
+        schema.PermissionOption(option_id="no", name="No", kind="reject_once"),
+    ]
+    response = await client.request_permission(
+        session, schema.ToolCallUpdate(tool_call_id=call, title=question, status="pending"), options
+    )
+    return isinstance(response.outcome, schema.AllowedOutcome) and response.outcome.option_id == "yes"
 
 
 def asks_permission(interrupt: Interrupt) -> bool:

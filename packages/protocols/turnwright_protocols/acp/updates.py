@@ -1,7 +1,8 @@
 """Encode the account of a turn as session updates of ACP."""
 
 import json
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from acp import schema
@@ -16,6 +17,9 @@ from turnwright_protocols.items import Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus, EndReason, Outcome
+from turnwright_states.payload import thawed
+
+from .editor_tools import KINDS, read_diff
 
 Update = (
     schema.UserMessageChunk
@@ -34,8 +38,10 @@ _STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
 class UpdateEncoder:
     """Translates the events of one turn into updates. No I/O."""
 
-    def __init__(self, turn: str) -> None:
+    def __init__(self, turn: str, terminals: Mapping[str, schema.TerminalToolCallContent] | None = None) -> None:
         self.turn = turn
+        #: The terminals that the editor shows in its calls, by the call's id.
+        self._terminals = {} if terminals is None else terminals
         self._reader = TurnReader(turn)
         self._usage = SegmentUsage()
         #: How often the text of a message was replaced: the valid one is another message.
@@ -117,11 +123,12 @@ class UpdateEncoder:
             arguments: JsonValue = json.loads(call.arguments)
         except (ValueError, RecursionError):
             arguments = call.arguments
-        fields = arguments if isinstance(arguments, dict) else {}
+        fields: dict[str, JsonValue] = arguments if isinstance(arguments, dict) else {}
         return schema.ToolCallStart(
             tool_call_id=self.id_of(call.id),
             title=call_lines(call.name, fields)[0],
-            kind="other",
+            kind=KINDS.get(call.name, "other"),
+            locations=_locations(fields),
             status="pending",
             raw_input=fitting(arguments),
             session_update="tool_call",
@@ -143,12 +150,17 @@ class UpdateEncoder:
         text = next(pieces(clean(fact.result)), "")
         if len(text) < len(fact.result):
             text += f"\n... {len(fact.result) - len(text):,} more characters"
+        call, diff, terminal = (
+            self.id_of(item.call),
+            read_diff(fact.structured),
+            self._terminals.get(self.id_of(item.call)),
+        )
         return schema.ToolCallProgress(
-            tool_call_id=self.id_of(item.call),
+            tool_call_id=call,
             status="completed" if fact.status is CallStatus.OK else "failed",
             raw_input=None if item.changed is None else fitting({**item.changed}),
-            content=[tool_content(text_block(text))],
-            raw_output=fitting({"text": text, "structured": fact.structured}),
+            content=[part for part in (diff, terminal, tool_content(text_block(text))) if part is not None],
+            raw_output=fitting({"text": text, "structured": thawed(fact.structured)}) if diff is None else None,
             session_update="tool_call_update",
         )
 
@@ -166,6 +178,14 @@ def pieces(text: str) -> Iterator[str]:
 def fitting(value: JsonValue) -> JsonValue:
     """Return a value that fits into a line, or else None."""
     return value if len(json.dumps(value)) <= 2 * _LARGEST else None
+
+
+def _locations(arguments: Mapping[str, JsonValue]) -> list[schema.ToolCallLocation] | None:
+    """Return the file of a call, so that the editor can follow it: an absolute `path` among its arguments."""
+    path = arguments.get("path")
+    if not isinstance(path, str) or not posixpath.isabs(path) or len(path) > _LARGEST:
+        return None
+    return [schema.ToolCallLocation(path=clean(path))]
 
 
 def user_chunks(text: str, message: str) -> Iterator[schema.UserMessageChunk]:
