@@ -53,3 +53,27 @@ def test_agents_without_rules_are_no_fault(cli: "Cli") -> None:
     write_agent(cli, "---\nname: Clerk\n---\nHi.\n")
     (run,) = cli.each(FLAGS)
     assert (run.code, run.out) == (0, "no agent has rules\n")
+
+
+def test_machine_is_walked_with_the_rules_of_agent_and_engine(cli: "Cli") -> None:
+    write_agent(cli, AGENT)
+    (cli.folder / "rules.yaml").write_text("rules:\n  - {name: once, at_most: 1, of: refund, per: order_id}\n")
+    (run,) = cli.each([*FLAGS, "--rules", "rules.yaml"])
+    assert (run.code, run.err) == (0, "")
+    sentence = "in the machine, no refund starts without an earlier ok verify with the same order_id (verify-first)"
+    assert f"  holds   {sentence}; " in run.out
+    assert "true or false as they please: result.ok" in run.out
+    assert "  holds   in the machine, at most 1 start of refund with the same order_id (once); " in run.out
+
+
+def test_rule_that_only_reports_is_no_guarantee(cli: "Cli") -> None:
+    write_agent(cli, AGENT.replace("same:", "effect: report, same:"))
+    (run,) = cli.each(FLAGS)
+    assert run.code == 0
+    assert "the machine only reports it: no refund starts without an earlier ok verify" in run.out
+    assert "; shortest: refund" in run.out
+
+
+def test_rules_of_an_engine_need_agents(cli: "Cli") -> None:
+    (run,) = cli.each(["verify", "--rules", "rules.yaml"])
+    assert (run.code, "--rules holds for agents: give --agents as well" in run.err) == (2, True)

@@ -8,6 +8,7 @@ from turnwright.agents.files import read_agents
 from turnwright.cli.offered_tools import OfferedTools
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.rules import Finding, RuleSet, check, make_rule_sets
+from turnwright_proof.verify.rule_walk import RuleResult, walk_rules
 from turnwright_states.rules import RuleList
 from turnwright_states.verdict import Check, Verdict
 
@@ -23,13 +24,19 @@ _CLAIMS: Final = {
 }
 
 
-def check_agents(config: "Config", source: str, tools: str | None) -> Iterator[tuple[str, list[Check]]]:
-    """Yield each agent of this source that has rules, with the checks of its rules. Raises `ConfigError`."""
+def check_agents(
+    config: "Config", source: str, tools: str | None, engine_rules: RuleSet | None = None
+) -> Iterator[tuple[str, list[Check]]]:
+    """Yield each agent of this source that has rules, with the checks of its rules and the engine's.
+
+    Raises `ConfigError`.
+    """
     offered = OfferedTools(config, tools)
     agents = read_agents(source, limits=config.limits())
     helpers = agent_tools(agents)
     for agent in agents:
-        sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
+        own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
+        sets = own_sets if engine_rules is None else (engine_rules, *own_sets)
         if sets:
             yield agent.name, list(_checks(sets, _reached_tools(agent, offered, helpers)))
 
@@ -58,16 +65,39 @@ def _checks(sets: Sequence[RuleSet], tools: Sequence[str]) -> Iterator[Check]:
         else:
             words = _describe(finding, places.get(finding.rule))
             yield Check(_CLAIMS[finding.kind], Verdict.VIOLATED, words, finding.path)
+    for result in walk_rules(merged, tools):
+        yield _check_of_walk(result, places.get(result.rule.name))
+
+
+def _check_of_walk(result: RuleResult, rules: RuleSet | None) -> Check:
+    """Return what the walk of the machine found about a rule. A rule that only reports is held by nothing."""
+    path = " -> ".join(result.counterexample)
+    if result.rule.effect == "report":
+        claim = f"the machine only reports it: {result.sentence} ({result.rule.name})"
+        return Check(claim, Verdict.HOLDS, f"shortest: {path}" if path else "never broken")
+    claim = f"in the machine, {result.sentence} ({result.rule.name})"
+    if result.counterexample:
+        place = _place_of(result.rule.name, rules)
+        words = f"the machine breaks {result.rule.name}: {path} ({place})"
+        return Check(claim, Verdict.VIOLATED, words, result.counterexample)
+    if not result.is_whole:
+        return Check(claim, Verdict.INCONCLUSIVE, f"cut after {result.extent}")
+    free = f"; true or false as they please: {'; '.join(result.free)}" if result.free else ""
+    return Check(claim, Verdict.HOLDS, f"{result.extent}{free}")
 
 
 def _describe(finding: Finding, rules: RuleSet | None) -> str:
     """Return a fault in words, with the place of its rule."""
-    line = None if rules is None else rules.lines.get(finding.rule)
-    place = f"{rules.file}:{line}" if rules is not None and rules.file and line else finding.rule
+    place = _place_of(finding.rule, rules)
     if finding.kind == "no way to an answer":
         path = ", ".join(step.partition(" if ")[0] for step in finding.path) or "from the start"
         return f"{finding.kind}: {path}, then `{finding.rule}` needs {finding.words} ({place})"
     return f"{finding.kind}: {finding.words} ({place})"
+
+
+def _place_of(rule: str, rules: RuleSet | None) -> str:
+    line = None if rules is None else rules.lines.get(rule)
+    return f"{rules.file}:{line}" if rules is not None and rules.file and line else rule
 
 
 def lines_of_rules(checks: Sequence[Check]) -> Iterator[str]:
@@ -75,5 +105,7 @@ def lines_of_rules(checks: Sequence[Check]) -> Iterator[str]:
     for rule_check in checks:
         if rule_check.verdict is Verdict.HOLDS:
             yield f"  holds   {rule_check.claim}" + (f"; {rule_check.detail}" if rule_check.detail else "")
-        else:
+        elif rule_check.verdict is Verdict.VIOLATED:
             yield f"  fault   {rule_check.detail}"
+        else:
+            yield f"  open    {rule_check.claim}; {rule_check.detail}"

@@ -23,6 +23,7 @@ from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen, print_lines
 from turnwright.config.config import Config
 from turnwright.errors import ConfigError
+from turnwright.rules import RuleSet
 from turnwright_proof.smt.smt import each_smt_check, export
 from turnwright_proof.verify import BOUND, MOST, Case, Search, ViolationError, Walk, findings, grid, lint, reach, walk
 from turnwright_states.verdict import Check, Verdict
@@ -83,6 +84,10 @@ def verify(
     ] = None,
     agents: AgentsOption = None,
     tools: ToolsOption = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="With --agents: rules of the engine, which hold for every agent."),
+    ] = None,
     config: ConfigOption = None,
     processes: Annotated[
         int | None,
@@ -105,13 +110,18 @@ def verify(
     violated, the path to the fault is printed.
 
     With --agents it checks the rules of these agents instead: what they guarantee, unknown tools, tools that never run,
-    rules that never act, and paths without an answer.
+    rules that never act, and paths without an answer. The machine is walked with these rules, and each start and each
+    answer is compared with the definitions of the rules. The shortest path to a broken rule is printed.
 
     Exit codes: 0 all claims hold (or a path was found), 1 violated, 2 usage, 6 inconclusive.
     """
     workers = processes or os.cpu_count() or 1
+    if rules is not None and not agents:
+        raise ConfigError("--rules holds for agents: give --agents as well")
     if agents:
-        raise typer.Exit(_verify_rules(agents, tools, configuration(config, {}), as_json=as_json))
+        engine_rules = None if rules is None else RuleSet.load(rules)
+        settings = configuration(config, {})
+        raise typer.Exit(_verify_rules(settings, agents, tools, engine_rules, as_json=as_json))
     if smt_export is not None:
         print_lines(f"written: {file}" for file in export(smt_export))
         return
@@ -142,9 +152,11 @@ def verify(
     raise typer.Exit(answer(question, result, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
 
 
-def _verify_rules(source: str, tools: str | None, settings: Config, *, as_json: bool) -> int:
+def _verify_rules(
+    settings: Config, source: str, tools: str | None, engine_rules: RuleSet | None, *, as_json: bool
+) -> int:
     """Print what the rules of agents guarantee, and their faults. Returns the exit code."""
-    checks_by_agent = dict(check_agents(settings, source, tools))
+    checks_by_agent = dict(check_agents(settings, source, tools, engine_rules))
     checks = [rule_check for checks in checks_by_agent.values() for rule_check in checks]
     if as_json:
         echo_json(json_of(checks))
