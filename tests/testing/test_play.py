@@ -1,7 +1,7 @@
 """A scenario is played as it is written: the model, the tools, the people, the crash and the clock."""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Unpack
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.statistics import collector
+from pydantic import JsonValue
 
 from turnwright import (
     Agent,
@@ -63,6 +64,7 @@ from turnwright_testing import (
     clock,
     play,
 )
+from turnwright_testing.behavior import Stage
 from turnwright_testing.hook_script import DecidedCode, HookQuestion
 
 RAN: list[str] = []
@@ -258,6 +260,26 @@ def test_hooks_decide_as_scripted_by_step_and_by_call() -> None:
     assert questions[:3] == [("prepare_tools", 1), ("before_model", 1), ("after_model", 1)]
     assert ("after_tool", "call00002") in questions
     assert ("after_tool", "call00001") not in questions
+
+
+def test_stand_in_has_the_settings_of_its_tool() -> None:
+    """Each of them, also an async loop key: the stand-in of a tool loops where the tool does."""
+
+    async def same(_: Mapping[str, JsonValue]) -> str:
+        return "same"
+
+    @tool(loop_key=same, approvers=2, retries=3, concurrency=1)
+    def poll(n: int) -> str:
+        raise AssertionError(n)
+
+    (stand_in,) = Stage().tools([poll])
+    own_settings = {"read_only", "never_asks", "asks_by_code", "takes_context", "runs_plainly", "limiter"}
+    for name in vars(poll).keys() - own_settings:
+        assert getattr(stand_in, name) == getattr(poll, name)
+    assert stand_in.limiter is not poll.limiter
+    script = tuple(asks_for(("poll", {"n": number})) for number in range(9))
+    (driven,) = play(Scenario(script=script), tools=[poll])
+    assert ending(driven) == (Outcome.DOOM_LOOP, EndReason.DOOM_LOOP)
 
 
 def test_code_of_an_app_asks_one_function() -> None:

@@ -7,10 +7,10 @@ from typing import Final, Literal, assert_never
 import anyio
 from pydantic import JsonValue
 
-from turnwright.context import NOT_GIVEN
 from turnwright.errors import Retry
 from turnwright.model.protocol import ModelRequest
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
+from turnwright.tools.rate_limiter import RateLimiter
 from turnwright_states import InterruptKind
 from turnwright_states.facts import Fact
 
@@ -110,21 +110,11 @@ class StandIn(Tool):
     """A stand-in for the tool `real` that follows the stage."""
 
     def __init__(self, real: Tool, stage: Stage) -> None:
-        super().__init__(
-            name=real.name,
-            description=real.description,
-            parameters=real.parameters,
-            timeout=real.timeout if real.has_own_timeout else NOT_GIVEN,
-            idempotent=real.idempotent,
-            on_crash=real.on_crash,
-            ignore_in_loop_detection=real.ignore_in_loop_detection,
-            expires_in=real.expires_in,
-            sequential=real.sequential,
-            concurrency=real.concurrency,
-            rate=real.rate,
-            retries=real.retries,
-            return_direct=real.return_direct,
-        )
+        vars(self).update(vars(real))  # whatever it is set to: timeouts, retries, approvers and so on
+        self.limiter = None if real.limiter is None else RateLimiter(real.concurrency, real.rate)
+        # A stage may let any call ask a person, and its work is known by the context.
+        self.read_only, self.never_asks, self.asks_by_code, self.takes_context = None, False, True, True
+        self.runs_plainly = True
         self._real = real
         self._stage = stage
 
@@ -138,6 +128,9 @@ class StandIn(Tool):
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
         """See `Tool.loop_key`: the real tool names it."""
         return self._real.loop_key(arguments)
+
+    async def awaited_loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
+        return await self._real.awaited_loop_key(arguments)
 
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         ask = await self._real.asks_first(arguments, context)
