@@ -1,7 +1,8 @@
 """Tools that a client declares with its request and runs itself. It sends their results with its next request."""
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
@@ -10,6 +11,7 @@ from turnwright.journal.answers import Answer
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 
+_REFERENCE: Final = re.compile(r"call_([A-Za-z0-9._-]{1,128})_(call[0-9]{1,9})")
 _NO_ARGUMENTS: JsonValue = {"type": "object", "properties": {}}
 
 
@@ -38,6 +40,26 @@ def client_tools_in(started: f.TurnStarted) -> frozenset[str]:
 def waits_for_client(interrupt: Interrupt, client_tools: Collection[str]) -> bool:
     """Return whether the client owes the result of the call: it has the tool, and no sub-agent calls it."""
     return interrupt.kind is InterruptKind.RESULT and interrupt.tool in client_tools and ":" not in interrupt.call
+
+
+def settleable(interrupts: Sequence[Interrupt], client_tools: Collection[str]) -> list[Interrupt]:
+    """Return the interrupts without waits for results that others than the client owe."""
+    return [
+        interrupt
+        for interrupt in interrupts
+        if interrupt.kind is not InterruptKind.RESULT or waits_for_client(interrupt, client_tools)
+    ]
+
+
+def call_reference(turn: str, call: str) -> str:
+    """Return the id of a client's call in OpenAI's protocols, which names its turn."""
+    return f"call_{turn}_{call}"
+
+
+def read_call_reference(reference: str) -> tuple[str, str]:
+    """Return the turn and the call of an id; both empty for a foreign one."""
+    match = _REFERENCE.fullmatch(reference)
+    return (match[1], match[2]) if match else ("", "")
 
 
 def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, Callable[[], Answer]]) -> dict[str, Answer]:

@@ -14,7 +14,7 @@ from turnwright_protocols.responses import Gate, responses_routes
 pytestmark = pytest.mark.anyio
 
 RESPONSES, COMPLETIONS = "/v1/responses", "/v1/chat/completions"
-TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object"}}
+TOOL = {"type": "web_search"}
 
 
 @pytest.fixture

@@ -1,8 +1,13 @@
-"""Chat completions: each request is a turn of its own, with the messages that it has. Nothing can be asked."""
+"""Chat completions: each request is a turn of its own, with the messages that it has. Nothing can be asked.
+
+A turn that waits for tools of the client continues with the request that has their results.
+"""
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import takewhile
 from typing import Final
 
 import anyio
@@ -13,18 +18,44 @@ from starlette.responses import JSONResponse, Response
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.engine import Engine
-from turnwright.events import StreamEvent, TurnEndedEvent
+from turnwright.errors import TurnNotFoundError
+from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent
+from turnwright.journal.answers import Answer, settled
 from turnwright.journal.questions import words
-from turnwright.message import Message
+from turnwright.message import Message, ToolResultPart
+from turnwright.runtime.handle import TurnHandle
+from turnwright.tools.result import ToolResult
 from turnwright_protocols import items as i
-from turnwright_protocols.conversations import abort_turn
+from turnwright_protocols.client_tools import (
+    ToolDeclaration,
+    call_reference,
+    client_tools_in,
+    give_results,
+    need_result,
+    read_call_reference,
+    settleable,
+    waits_for_client,
+)
+from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn
 from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS, explain_end
-from turnwright_protocols.http import EventStream, Gate, JsonObject, RefusedRequestError, choose_agent, refusal_of
+from turnwright_protocols.http import (
+    EventStream,
+    Gate,
+    JsonObject,
+    RefusedRequestError,
+    choose_agent,
+    declare_tools,
+    refusal_of,
+)
 from turnwright_protocols.items import clean
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import EndReason, Outcome
+from turnwright_states import facts as f
 
 Json = dict[str, JsonValue]
+#: Our key in the metadata of turns whose client has tools.
+_KEY: Final = "chat_completions"
+_VIA: Final = "chat_completions"
 _MOST_MESSAGES: Final = 2000
 _ASKS: Final = "\n\nChat completions cannot answer this: use /responses."
 _LEFT: Final = "the turn was interrupted"
@@ -41,13 +72,15 @@ class ChatCompletions:
     async def create(self, request: Request) -> Response:
         """Run a turn, and return its texts. A turn that asks is aborted, because nobody can answer."""
         body = await self._gate.read_json(request)
-        *history, last = _messages(body)
+        messages = _messages(body)
         agent = choose_agent(self._agents, body.get("model") or "")
-        await self._gate.identify(request, new_id())
         streams, counts = _flag(body, "stream"), body.get("stream_options")
-        handle = await self._engine.start(agent, last.text, files=last.files, message_history=history)
-        completion = Completion(handle.id, agent.name.lower())
-        events = self._until_asked(handle.events(), completion)
+        if results := _results(messages):
+            handle, completion, after = await self._continue(request, agent, results)
+        else:
+            handle, after = await self._start(request, agent, body, messages), 0
+            completion = Completion(handle.id, agent.name.lower())
+        events = self._until_asked(handle.events(after), completion)
         if streams:
             includes_usage = isinstance(counts, dict) and counts.get("include_usage") is True
             return EventStream(_lines(events, completion, includes_usage=includes_usage), self._gate.bounds)
@@ -57,6 +90,56 @@ class ChatCompletions:
         if completion.error or not completion.finish:
             raise RefusedRequestError(500, completion.error or _LEFT, code="server_error")
         return JSONResponse(completion.whole())
+
+    async def _start(
+        self, request: Request, agent: Agent, body: JsonObject, messages: Sequence[Message]
+    ) -> TurnHandle[str]:
+        *history, last = messages
+        if last.role != "user" or not (last.text.strip() or last.files):
+            raise RefusedRequestError(
+                400, "messages: must end with a message of the user, or results of open calls", field="messages"
+            )
+        conversation = new_id()
+        user = await self._gate.identify(request, conversation)
+        tools = declare_tools(self._engine, agent, _tools(body))
+        about: Json = {"conversation": conversation, "user": user}
+        return await self._engine.start(
+            agent,
+            last.text,
+            files=last.files,
+            message_history=history,
+            tools=tools,
+            metadata={_KEY: about} if tools else {},
+        )
+
+    async def _continue(
+        self, request: Request, agent: Agent, results: Mapping[str, Callable[[], Answer]]
+    ) -> tuple[TurnHandle[str], "Completion", int]:
+        """Settle the calls of a turn that waits for its client. Raises `RefusedRequestError`, also for other turns."""
+        turns = {read_call_reference(reference)[0] for reference in results}
+        if len(turns) > 1:
+            raise RefusedRequestError(400, "messages: the results belong to several turns", field="messages")
+        (turn,) = turns
+        row = await self._engine.store.get(turn)
+        paused = await PausedTurn.read(self._engine, turn)
+        first = paused.events[0].fact if paused.events and isinstance(paused.events[0], FactEvent) else None
+        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
+        if not isinstance(about, Mapping):
+            raise TurnNotFoundError(turn)
+        if await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
+            raise TurnNotFoundError(turn)
+        if row.agent != agent.name:
+            raise RefusedRequestError(400, "model: the calls are another agent's", field="model")
+        by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
+        answers = give_results(settleable(paused.interrupts, paused.client_tools), by_call)
+        need_result(answers, by_call)
+        if answers.keys() != {interrupt.id for interrupt in paused.interrupts}:
+            raise RefusedRequestError(400, "messages: each call needs its result", field="messages")
+        user = str(about.get("user"))
+        handle = await answer_turn(self._engine, agent, paused, turn, {**answers}, by=user, via=_VIA)
+        completion = Completion(turn, agent.name.lower())
+        completion.absorb(paused.events)
+        return handle, completion, paused.seq
 
     async def _until_asked(
         self, events: AsyncIterator[StreamEvent], completion: "Completion"
@@ -79,18 +162,29 @@ class Completion:
     finish: str = ""
     error: str = ""
     is_paused: bool = False
+    calls: list[JsonValue] = field(default_factory=list)
     usage: Json = field(default_factory=dict)
     created: int = 0
     _reader: TurnReader | None = None
     _message: str = ""
+    _client_tools: frozenset[str] = frozenset()
 
     def read(self, event: StreamEvent) -> Iterator[str]:
         """Yield the pieces of text of an event."""
         self._reader = self._reader or TurnReader(self.turn)
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
+            self._client_tools = client_tools_in(event.fact)
         for item in self._reader.read(event):
             for piece in self._pieces(item):
                 self.text += piece
                 yield piece
+
+    def absorb(self, events: Sequence[StreamEvent]) -> None:
+        """Read the events of earlier completions of the turn."""
+        for event in events:
+            list(self.read(event))
+        self.text = self._message = self.finish = ""
+        self.calls.clear()
 
     def _pieces(self, item: i.Item) -> Iterator[str]:
         match item:
@@ -102,6 +196,15 @@ class Completion:
                 yield delta
             case i.ReplyItem(text=text, replaced=True) if text:
                 yield f"\n\n{text}"
+            case i.PauseItem(event=pause) if all(
+                waits_for_client(interrupt, self._client_tools) for interrupt in pause.interrupts
+            ):
+                self.finish = "tool_calls"
+                for interrupt in pause.interrupts:
+                    arguments = clean(json.dumps({**(interrupt.arguments or {})}))
+                    function: Json = {"name": interrupt.tool, "arguments": arguments}
+                    reference = call_reference(self.turn, interrupt.call)
+                    self.calls.append({"id": reference, "type": "function", "function": function})
             case i.PauseItem(event=pause):
                 yield "\n\n" * bool(self.text) + clean("\n\n".join(map(words, pause.interrupts))) + _ASKS
                 self.finish, self.is_paused = "stop", True
@@ -129,6 +232,8 @@ class Completion:
     def whole(self) -> Json:
         """Return the completion."""
         message: Json = {"role": "assistant", "content": self.text, "refusal": None}
+        if self.calls:
+            message |= {"content": self.text or None, "tool_calls": [*self.calls]}
         choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish}
         usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, **self.usage}
         return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
@@ -160,6 +265,11 @@ async def _lines(
     if error:
         yield _sse({"error": {"message": error, "type": "server_error", "param": None, "code": "server_error"}})
     else:
+        calls: list[JsonValue] = [
+            {"index": number, **call} for number, call in enumerate(completion.calls) if isinstance(call, dict)
+        ]
+        if calls:
+            yield _sse(completion.chunk({"tool_calls": calls}))
         yield _sse(completion.chunk({}, completion.finish))
         if includes_usage:
             yield _sse(completion.total())
@@ -177,13 +287,37 @@ def _flag(body: JsonObject, name: str) -> bool:
     return bool(value)
 
 
+def _tools(body: JsonObject) -> list[ToolDeclaration]:
+    """Return the functions of the client. Raises `RefusedRequestError`."""
+    value = body.get("tools")
+    if not isinstance(value, list | None):
+        raise RefusedRequestError(400, "tools: must be a list", field="tools")
+    tools: list[ToolDeclaration] = []
+    for number, tool in enumerate(() if body.get("tool_choice") == "none" else value or ()):
+        function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+        if not isinstance(function, dict):
+            why = f"tools: tool {number} is not of the type 'function': the agent has its own tools"
+            raise RefusedRequestError(400, why, field="tools")
+        tools.append(ToolDeclaration(function.get("name"), function.get("description"), function.get("parameters")))
+    return tools
+
+
+def _results(messages: Sequence[Message]) -> dict[str, Callable[[], Answer]]:
+    """Return the results at the end of the messages, by the ids of their calls. Raises `RefusedRequestError`."""
+    results: dict[str, Callable[[], Answer]] = {}
+    for message in takewhile(lambda message: message.role == "tool", reversed(messages)):
+        for part in message.parts:
+            if isinstance(part, ToolResultPart):
+                if part.call in results:
+                    raise RefusedRequestError(400, "messages: a call has two results", field="messages")
+                results[part.call] = partial(settled, ToolResult(part.text, files=part.files))
+    return results
+
+
 def _messages(body: JsonObject) -> list[Message]:
-    """Return the messages of a request, which end with the user's. Raises `RefusedRequestError`."""
-    for name in ("tools", "functions"):
-        if body.get(name):
-            raise RefusedRequestError(
-                400, f"{name}: tools of the client are not supported: the agent has its own", field=name
-            )
+    """Return the messages of a request. Raises `RefusedRequestError`."""
+    if body.get("functions"):
+        raise RefusedRequestError(400, "functions: are not supported: use tools", field="functions")
     if body.get("n") not in (None, 1):
         raise RefusedRequestError(400, "n: must be 1", field="n")
     if not isinstance(body.get("model"), str):
@@ -200,6 +334,4 @@ def _messages(body: JsonObject) -> list[Message]:
             messages.append(Message.from_chat({**value, "role": role}))
         except ValueError as error:
             raise RefusedRequestError(400, f"messages: message {number}: {error}", field="messages") from None
-    if messages[-1].role != "user" or not (messages[-1].text.strip() or messages[-1].files):
-        raise RefusedRequestError(400, "messages: must end with a message of the user", field="messages")
     return messages

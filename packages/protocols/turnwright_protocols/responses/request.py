@@ -1,14 +1,17 @@
 """Read the requests of the Responses API: a prompt with its history, or answers to a paused turn."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.journal.answers import Answer, reject
+from turnwright import ToolResult
+from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart, Message
+from turnwright_protocols.client_tools import ToolDeclaration
 from turnwright_protocols.conversations import AnswerValue
 from turnwright_protocols.http import JsonObject, RefusedRequestError
 from turnwright_states import Decision
@@ -19,7 +22,9 @@ _MOST_ITEMS: Final = 2000
 _MOST_METADATA: Final = 16
 _LONGEST: Final = 512
 #: Items of earlier responses that the journal has, if the client sends them back.
-_OURS: Final = frozenset({"function_call_output", "mcp_call", "mcp_list_tools", "mcp_approval_request", "reasoning"})
+_OURS: Final = frozenset({"mcp_call", "mcp_list_tools", "mcp_approval_request", "reasoning"})
+#: Calls of the client's tools, and their results.
+_CALL, _OUTPUT = "function_call", "function_call_output"
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 #: Settings that have a meaning for a model, which is the agent's to set. Their defaults are accepted.
 _UNSUPPORTED: Final = ("conversation", "prompt", "context_management")
@@ -27,7 +32,10 @@ _UNSUPPORTED: Final = ("conversation", "prompt", "context_management")
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """A request for a response: a prompt, or `answers` by the ids of interrupts with their turn."""
+    """A request for a response: a prompt with the client's `tools`, or what a paused turn waits for.
+
+    That is `answers` by the ids of interrupts with their turn, and `results` of the client's tools by the ids of calls.
+    """
 
     model: JsonValue
     prompt: str = ""
@@ -36,6 +44,8 @@ class ResponseRequest:
     instructions: str = ""
     previous: str = ""
     answers: dict[str, AnswerValue] = field(default_factory=dict)
+    results: dict[str, Callable[[], Answer]] = field(default_factory=dict)
+    tools: tuple[ToolDeclaration, ...] = ()
     stream: bool = False
     background: bool = False
     metadata: dict[str, JsonValue] = field(default_factory=dict)
@@ -53,8 +63,6 @@ def read_request(body: JsonObject) -> ResponseRequest:
     """Read the body of `POST /responses`. Raises `RefusedRequestError`, which names the field."""
     if not isinstance(body.get("model"), str):
         raise _wrong("model", "is missing: it is the agent's name")
-    if body.get("tools"):
-        raise _wrong("tools", "tools of the client are not supported: the agent has its own")
     if body.get("store") is False:
         raise _wrong("store", "must not be false: the journal keeps each turn")
     for name in _UNSUPPORTED:
@@ -67,10 +75,10 @@ def read_request(body: JsonObject) -> ResponseRequest:
     if not isinstance(instructions, str | None):
         raise _wrong("instructions", "must be a text")
     items = _items(body.get("input"))
-    answers = _answers(items)
-    messages = [_message(item) for item in items if item.get("type", "message") == "message"]
+    answers, results = _answers(items), _results(items, continues=previous is not None)
+    messages = _messages(items)
     prompt, files, history = "", tuple[FilePart, ...](), messages
-    if not answers:
+    if not answers and not results:
         if not messages or messages[-1].role != "user":
             raise _wrong("input", "must end with a message of the user")
         *history, last = messages
@@ -83,10 +91,71 @@ def read_request(body: JsonObject) -> ResponseRequest:
         instructions=instructions or "",
         previous=previous or "",
         answers=answers,
+        results=results,
+        tools=() if body.get("tool_choice") == "none" else tuple(_tools(body.get("tools"))),
         stream=_flag(body, "stream"),
         background=_flag(body, "background"),
         metadata=_metadata(body.get("metadata")),
     )
+
+
+def _tools(value: JsonValue) -> list[ToolDeclaration]:
+    """Return the functions of the client."""
+    if not isinstance(value, list | None):
+        raise _wrong("tools", "must be a list")
+    tools: list[ToolDeclaration] = []
+    for number, tool in enumerate(value or ()):
+        if not isinstance(tool, dict) or tool.get("type") != "function":
+            raise _wrong("tools", f"tool {number} is not of the type 'function': the agent has its own tools")
+        tools.append(ToolDeclaration(tool.get("name"), tool.get("description"), tool.get("parameters")))
+    return tools
+
+
+def _results(items: Sequence[dict[str, JsonValue]], *, continues: bool) -> dict[str, Callable[[], Answer]]:
+    """Return the results of the client's tools by the ids of their calls: the outputs after the last message.
+
+    Earlier outputs belong to the history. A request that `continues` a response has no history.
+    """
+    results: dict[str, Callable[[], Answer]] = {}
+    outputs: dict[str, JsonValue] = {}
+    for item in items:
+        if item.get("type") == _OUTPUT:
+            reference, output = item.get("call_id"), item.get("output")
+            if not isinstance(reference, str):
+                raise _wrong("input", "a function_call_output needs call_id and output")
+            if outputs.setdefault(reference, output) != output:
+                raise _wrong("input", "a call has two different outputs")
+            text, files = _content(output)
+            results[reference] = partial(settled, ToolResult(text, files=files))
+        elif item.get("type", "message") == "message":
+            if results and continues:
+                raise _wrong("input", "a message cannot follow the outputs of calls: send it after the response")
+            results.clear()
+    return results
+
+
+def _messages(items: Sequence[dict[str, JsonValue]]) -> list[Message]:
+    """Return the messages of an input, with the calls of the client's tools that have their outputs."""
+    calls = {item.get("call_id"): item for item in items if item.get("type") == _CALL}
+    messages: list[Message] = []
+    for item in items:
+        kind = item.get("type", "message")
+        if kind == "message":
+            messages.append(_message(item))
+        elif kind == _OUTPUT and (call := calls.get(item.get("call_id"))) is not None:
+            messages += _call_messages(call, item)
+    return messages
+
+
+def _call_messages(call: Mapping[str, JsonValue], output: Mapping[str, JsonValue]) -> tuple[Message, Message]:
+    function: dict[str, JsonValue] = {"name": call.get("name"), "arguments": call.get("arguments")}
+    tool_call: JsonValue = {"id": call.get("call_id"), "type": "function", "function": function}
+    try:
+        asking = Message.from_chat({"role": "assistant", "content": None, "tool_calls": [tool_call]})
+    except ValueError as error:
+        raise _wrong("input", f"a function_call: {error}") from None
+    text, files = _content(output.get("output"))
+    return asking, Message.result(str(call.get("call_id")), str(call.get("name")), text, files=files)
 
 
 def _wrong(name: str, why: str) -> RefusedRequestError:
@@ -124,7 +193,7 @@ def _items(value: JsonValue) -> list[dict[str, JsonValue]]:
             raise _wrong("input", f"item {number} is not an item")
         if kind in _OURS:
             continue
-        if kind not in ("message", "mcp_approval_response"):
+        if kind not in ("message", "mcp_approval_response", _CALL, _OUTPUT):
             raise _wrong("input", f"item {number}: the type {kind[:40]!r} is not supported")
         items.append(item)
     return items

@@ -1,21 +1,25 @@
 """Encode the account of one segment of a turn as a response: its items, and the events of its stream."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from pydantic import JsonValue
 
+from turnwright.context import JsonObject
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
+from turnwright_protocols.client_tools import call_reference, client_tools_in, waits_for_client
 from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS, explain_end
 from turnwright_protocols.items import Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus, EndReason, InterruptKind, Outcome
+from turnwright_states import facts as f
+from turnwright_states.payload import thawed
 
 Json = dict[str, JsonValue]
 Events = Iterator[Json]
@@ -73,6 +77,9 @@ class ResponseEncoder:
         #: The places of open texts in the output, by message and kind; and the announced calls.
         self._open: dict[tuple[str, i.Kind], int] = {}
         self._calls: dict[str, i.Call] = {}
+        #: The tools that the client runs, and their calls that it was sent.
+        self._client_tools = frozenset[str]()
+        self._client_calls: set[str] = set()
         self._status = "in_progress"
         self._error: JsonValue = None
         self._incomplete: JsonValue = None
@@ -85,12 +92,22 @@ class ResponseEncoder:
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event before the segment."""
-        for item in self._reader.read(event):
+        for item in self._read(event):
             if isinstance(item, i.CallsItem):
                 self._calls = {call.id: call for call in item.calls}
+            elif isinstance(item, i.PauseItem):
+                self._client_calls |= {interrupt.call for interrupt in self._client_interrupts(item)}
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
         self._usage.begin()
+
+    def _read(self, event: TurnEvent) -> Iterator[Item]:
+        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
+            self._client_tools = client_tools_in(event.fact)
+        return self._reader.read(event)
+
+    def _client_interrupts(self, item: i.PauseItem) -> list[Interrupt]:
+        return [interrupt for interrupt in item.event.interrupts if waits_for_client(interrupt, self._client_tools)]
 
     def start(self) -> list[Json]:
         """Return the first events of a stream."""
@@ -104,7 +121,7 @@ class ResponseEncoder:
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
             self._elapsed = event.fact.elapsed
-        return [encoded for item in self._reader.read(event) for encoded in self._encode(item)]
+        return [encoded for item in self._read(event) for encoded in self._encode(item)]
 
     def close(self, error: str) -> list[Json]:
         """End a stream whose turn did not end: the response stays in progress, or failed here."""
@@ -163,11 +180,12 @@ class ResponseEncoder:
                 yield from self._replace(item)
             case i.CallsItem(calls=calls):
                 self._calls = {call.id: call for call in calls}
-            case i.CallResultItem():
+            case i.CallResultItem() if item.call not in self._client_calls:  # else the client gave the result
                 yield from self._settle_call(item)
             case i.PauseItem(event=event):
+                client_interrupts = self._client_interrupts(item)
                 for interrupt in event.interrupts:
-                    yield from self._ask(interrupt)
+                    yield from self._hand_out(interrupt) if interrupt in client_interrupts else self._ask(interrupt)
                 self._status = "completed"
                 yield self._event("response.completed", response=self.response)
             case i.EndItem(event=event):
@@ -261,6 +279,24 @@ class ResponseEncoder:
             yield self._item(f"response.mcp_call.{result['status']}", place)
         yield self._event("response.output_item.done", output_index=place, item={**self._output[place]})
 
+    def _hand_out(self, interrupt: Interrupt) -> Events:
+        """Ask the client to run a call of its tool."""
+        place, arguments = len(self._output), clean(json.dumps({**(interrupt.arguments or {})}))
+        item: Json = {
+            "type": "function_call",
+            "id": f"fc_{self._segment.turn}_{interrupt.call}",
+            "call_id": call_reference(self._segment.turn, interrupt.call),
+            "name": interrupt.tool,
+            "arguments": "",
+            "status": "in_progress",
+        }
+        self._output.append(item)
+        yield self._event("response.output_item.added", output_index=place, item={**item})
+        yield self._item("response.function_call_arguments.delta", place, delta=arguments)
+        item |= {"arguments": arguments, "status": "completed"}
+        yield self._item("response.function_call_arguments.done", place, name=interrupt.tool, arguments=arguments)
+        yield self._event("response.output_item.done", output_index=place, item={**item})
+
     def _ask(self, interrupt: Interrupt) -> Events:
         if interrupt.kind in APPROVALS and self._options.approvals == "mcp":
             item: Json = {
@@ -312,6 +348,15 @@ class ResponseEncoder:
     def _event(self, kind: str, **fields: JsonValue) -> Json:
         self._number += 1
         return {"type": kind, "sequence_number": self._number - 1, **fields}
+
+
+def functions_of(declarations: Iterable[JsonObject]) -> list[JsonValue]:
+    """Return the tools of a turn's client as the API has them."""
+    names = ("name", "description", "parameters")
+    return [
+        {"type": "function", "strict": False, **{name: thawed(declaration[name]) for name in names}}
+        for declaration in declarations
+    ]
 
 
 def to_sse(event: Mapping[str, JsonValue]) -> str:

@@ -16,9 +16,16 @@ from turnwright.context import DepsT
 from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
-from turnwright.journal.answers import parse_answer
+from turnwright.journal.answers import Answer, parse_answer
 from turnwright.message import Message
 from turnwright.runtime.handle import TurnHandle
+from turnwright_protocols.client_tools import (
+    client_tools_in,
+    give_results,
+    need_result,
+    read_call_reference,
+    settleable,
+)
 from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, accepts_text, answer_turn
 from turnwright_protocols.http import (
     Endpoint,
@@ -27,13 +34,14 @@ from turnwright_protocols.http import (
     RefusedRequestError,
     agents_by_name,
     choose_agent,
+    declare_tools,
     refusal_of,
 )
 from turnwright_states import facts as f
 
 from .chat_completions import ChatCompletions
 from .request import ResponseRequest, parse_id, read_request
-from .response_encoder import APPROVALS, Json, ResponseEncoder, ResponseOptions, Segment, to_sse
+from .response_encoder import APPROVALS, Json, ResponseEncoder, ResponseOptions, Segment, functions_of, to_sse
 
 #: Our key in the metadata of turns that this door started.
 _KEY: Final = "responses"
@@ -98,6 +106,12 @@ class _Stored:
         return next((event for event in after if isinstance(event, TurnPausedEvent)), None)
 
     @property
+    def client_tools(self) -> frozenset[str]:
+        """The tools that the client runs."""
+        first = self.events[0].fact if isinstance(self.events[0], FactEvent) else None
+        return client_tools_in(first) if isinstance(first, f.TurnStarted) else frozenset()
+
+    @property
     def is_last(self) -> bool:
         """Whether the segment is the turn's last one so far."""
         return self.pause is None or self.pause is self.events[-1]
@@ -123,7 +137,7 @@ class _Responses:
         body = read_request(await self._gate.read_json(request))
         agent = choose_agent(self._agents, body.model)
         earlier = await self._earlier(request, body)
-        if earlier is not None and (body.answers or earlier.pause is not None):
+        if earlier is not None and (body.answers or body.results or earlier.pause is not None):
             answers = self._answers(earlier, body)
             if answers:
                 return await self._answer(earlier, body, agent, answers)
@@ -169,10 +183,11 @@ class _Responses:
         if body.previous:
             return await self._open(request, body.previous)
         turns = {name.partition("/")[0] for name in body.answers}
+        turns |= {read_call_reference(reference)[0] for reference in body.results}
         if not turns:
             return None
         if len(turns) > 1:
-            raise RefusedRequestError(400, "input: the approvals belong to several turns", field="input")
+            raise RefusedRequestError(400, "input: the answers belong to several turns", field="input")
         (turn,) = turns
         parse_id(f"resp_{turn}_0")
         first = await self._open(request, f"resp_{turn}_0")
@@ -186,7 +201,9 @@ class _Responses:
         row = await self._engine.store.get(turn)
         events = await self._engine.snapshot(turn)
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
+        if not isinstance(first, f.TurnStarted):
+            raise TurnNotFoundError(turn)
+        about = first.metadata.get(_KEY)
         if not isinstance(about, Mapping) or not isinstance(about.get("conversation"), str):
             raise TurnNotFoundError(turn)
         conversation = str(about["conversation"])
@@ -197,6 +214,7 @@ class _Responses:
         place = starts.index(seq)
         previous = f"resp_{turn}_{starts[place - 1]}" if place else about.get("previous") or None
         fields: Json = {"model": row.agent.lower(), "previous_response_id": previous}
+        fields["tools"] = functions_of(first.tools)
         if not place:
             own = about.get("metadata")
             fields["background"] = bool(about.get("background"))
@@ -228,8 +246,16 @@ class _Responses:
             if not name.startswith(prefix):
                 raise RefusedRequestError(404, "there is no such approval request", field="input")
             answers[name.removeprefix(prefix)] = answer
+        results: dict[str, Callable[[], Answer]] = {}
+        for reference, result in body.results.items():
+            turn, call = read_call_reference(reference)
+            if turn != earlier.segment.turn:
+                raise RefusedRequestError(404, "there is no such call", field="input")
+            results[call] = result
+        answers |= give_results(settleable(pause.interrupts, earlier.client_tools), results)
+        need_result(answers, results)
         missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
-        if not body.answers or body.prompt:
+        if not answers or body.prompt:
             text = body.prompt
             interrupt = accepts_text(missing, text)
             if not interrupt and self._options.approvals == "text" and len(missing) == 1:
@@ -251,6 +277,7 @@ class _Responses:
         paused = PausedTurn([event for event in earlier.events if end is None or event.seq < end])
         fields: Json = {"model": earlier.agent.lower(), "previous_response_id": earlier.segment.id}
         fields |= {"metadata": body.metadata, "background": body.background}
+        fields["tools"] = earlier.segment.request["tools"]
         segment = Segment(turn, seq, fields, earlier.segment.created_at)
         encoder = ResponseEncoder(segment, self._options)
         for event in paused.events:
@@ -265,15 +292,18 @@ class _Responses:
         instructions = [Message.system(body.instructions)] if body.instructions else []
         about: Json = {"conversation": conversation, "user": user, "previous": body.previous}
         about |= {"metadata": body.metadata, "background": body.background, "instructions": bool(instructions)}
+        tools = declare_tools(self._engine, agent, body.tools)
         handle = await self._engine.start(
             agent,
             body.prompt,
             files=body.files,
             message_history=[*instructions, *history, *body.history],
             metadata={_KEY: about},
+            tools=tools,
         )
         fields: Json = {"model": agent.name.lower(), "previous_response_id": body.previous or None}
         fields |= {"metadata": body.metadata, "background": body.background}
+        fields["tools"] = functions_of([tool.to_json() for tool in tools])
         segment = Segment(handle.id, 0, fields, self._engine.setup.now())
         return await self._respond(handle, ResponseEncoder(segment, self._options), segment, body)
 

@@ -14,7 +14,7 @@ from turnwright.engine import Engine
 from turnwright.events import StreamEvent
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.later import ExternalTool
-from turnwright_protocols.client_tools import give_results, need_result, waits_for_client
+from turnwright_protocols.client_tools import give_results, need_result, settleable
 from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
@@ -36,7 +36,6 @@ from turnwright_protocols.http import (
     owned_session,
     refusal_of,
 )
-from turnwright_states import InterruptKind
 
 from .chunks import Chunk, ChunkEncoder, to_sse
 from .messages import VIA, VIA_MESSAGE, chat_messages, closed_in, message_id, split_events
@@ -175,12 +174,7 @@ class _Chat:
         for event in paused.events:
             encoder.absorb(event)
         client_tools = self._client_tools | paused.client_tools
-        settleable = [
-            interrupt
-            for interrupt in paused.interrupts
-            if interrupt.kind is not InterruptKind.RESULT or waits_for_client(interrupt, client_tools)
-        ]
-        answers = {**chat.answers, **give_results(settleable, chat.results)}
+        answers = {**chat.answers, **give_results(settleable(paused.interrupts, client_tools), chat.results)}
         need_result(answers, chat.results)
         via = VIA_MESSAGE if is_message else VIA
         handle = await answer_turn(self._engine, agent, paused, row.id, answers, by=user, via=via)
