@@ -173,7 +173,7 @@ def _decisions(verdicts: Iterable[RuleVerdict], call: str | None, *, asks: bool 
 #: The fields of the first fact that its JSON text omits if they are empty.
 _OMITTED: Final = (
     *("files", "model_settings", "forked_with", "hooks", "guardrails"),
-    *("request", "restricted", "rules", "past", "tools"),
+    *("request", "restricted", "rules", "past", "client_tools"),
 )
 
 
@@ -191,10 +191,12 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     )
     private_fields = frozenset(
         {"limits", "session", "model", "message_history", "synthesis", "forked_from", "forked_at", "metadata", "chart"}
-        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted", "rules", "past", "tools"}
+        | {"model_settings", "forked_with", "hooks", "guardrails", "request", "restricted", "rules", "past"}
+        | {"client_tools"}
     )
     json_fields = (
-        *("agent", "metadata", "files", "message_history", "model_settings", "request", "rules", "past", "tools"),
+        *("agent", "metadata", "files", "message_history", "model_settings", "request", "rules", "past"),
+        "client_tools",
     )
     prompt: str
     limits: Limits
@@ -227,14 +229,14 @@ class TurnStarted(Fact, frozen=True, kw_only=True, omit_defaults=False):
     rules: tuple[JsonObject, ...] = ()
     past: JsonObject = field(default_factory=dict)
     #: The tools of this turn alone, which its client runs, as the engine encoded them.
-    tools: tuple[JsonObject, ...] = ()
+    client_tools: tuple[JsonObject, ...] = ()
 
     def payload(self) -> str:
         """Return the JSON text for the store.
 
         Its limits are written in full, because a later release may have other defaults. Empty `files`,
-        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules`, `past` and `tools`, and a false
-        `restricted`, are omitted.
+        `model_settings`, `forked_with`, `hooks`, `guardrails`, `request`, `rules`, `past` and `client_tools`, and a
+        false `restricted`, are omitted.
         """
         fields = to_builtins(self, enc_hook=plain)
         for name in _OMITTED:

@@ -201,7 +201,8 @@ class StartedInput(Input, frozen=True, kw_only=True):
 
     trigger = Trigger.PROCEED
     json_fields = (
-        *("agent", "files", "message_history", "metadata", "model_settings", "request", "rules", "past", "tools"),
+        *("agent", "files", "message_history", "metadata", "model_settings", "request", "rules", "past"),
+        "client_tools",
     )
     prompt: str
     limits: Limits = field(default_factory=Limits)
@@ -241,7 +242,7 @@ class StartedInput(Input, frozen=True, kw_only=True):
     rules: tuple[JsonObject, ...] = ()
     past: JsonObject = field(default_factory=dict)
     #: The tools of this turn alone, which its client runs, as the engine encoded them: kept, not read.
-    tools: tuple[JsonObject, ...] = ()
+    client_tools: tuple[JsonObject, ...] = ()
 
     def _check(self) -> None:
         super()._check()

@@ -131,7 +131,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "restricted": st.booleans(),
         "rules": OBJECTS,
         "past": OBJECT,
-        "tools": OBJECTS,
+        "client_tools": OBJECTS,
     },
     facts.StepStarted: {
         "number": COUNT,
@@ -320,7 +320,7 @@ def plain(value: object) -> JsonValue:  # noqa: PLR0911 (one case a type: flat)
             whole = {name: plain(getattr(value, name)) for name in value.__struct_fields__}
             left_out = (
                 *("files", "model_settings", "forked_with", "hooks", "guardrails", "request", "restricted"),
-                *("rules", "past", "tools"),
+                *("rules", "past", "client_tools"),
             )
             return {name: entry for name, entry in whole.items() if entry or name not in left_out}
         case Struct():
@@ -410,7 +410,7 @@ def test_fact_as_data_equals_the_payload(fact: Fact) -> None:
     payload = json.loads(fact.payload())
     assert payload.pop("v") == PAYLOAD_VERSION
     empty: dict[str, JsonValue] = {"model_settings": {}, "request": {}, "restricted": False, "past": {}}
-    left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails", "rules", "tools")}
+    left_out = empty | {name: [] for name in ("files", "forked_with", "hooks", "guardrails", "rules", "client_tools")}
     assert data == (left_out if isinstance(fact, facts.TurnStarted) else {}) | payload
 
 

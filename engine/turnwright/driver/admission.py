@@ -157,7 +157,7 @@ class _Requested(TypedDict):
     session: str | None
     continue_from: str | None
     metadata: Mapping[str, JsonValue]
-    tools: tuple[Mapping[str, JsonValue], ...]
+    client_tools: tuple[Mapping[str, JsonValue], ...]
 
 
 def _requested(
@@ -176,7 +176,7 @@ def _requested(
         session=options.get("session"),
         continue_from=options.get("continue_from"),
         metadata=context,
-        tools=tuple(tool.to_json() for tool in client_tools.values()),
+        client_tools=tuple(tool.to_json() for tool in client_tools.values()),
     )
 
 
@@ -201,13 +201,13 @@ def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: Turn
     settings = checked_settings(options.get("model_settings"), "this turn")
     try:
         client_tools = check_client_tools(setup, agent, options.get("tools", ()))
-        requested = StartedInput(
-            **_requested(setup, prompt, options, client_tools)
-        )  # checks the fields, without the agent's
+        # Checks the fields, without the agent's.
+        requested = StartedInput(**_requested(setup, prompt, options, client_tools))
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
     fields: dict[str, object] = {"agent": agent.name}
     fields |= {name: getattr(requested, name) for name in _Requested.__annotations__}
+    fields["tools"] = fields.pop("client_tools")  # as the caller calls them
     fields["model_settings"] = None if settings is None else settings.to_json()
     return {name: _digest(value) for name, value in fields.items() if value is not None and value not in ((), {})}
 

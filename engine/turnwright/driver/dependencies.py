@@ -425,11 +425,11 @@ class Dependencies(msgspec.Struct, frozen=True):
 
         A tool of the turn precedes one of the engine, which a later release of the app may have added.
         """
-        if not started.tools:
+        if not started.client_tools:
             return self.tools
         from turnwright.tools.later import read_client_tools  # noqa: PLC0415 (few turns have such tools)
 
-        return {**self.tools, **read_client_tools(turn_id, started.tools)}
+        return {**self.tools, **read_client_tools(turn_id, started.client_tools)}
 
     def hosted_tools(self, agent: Agent) -> tuple[str, ...]:
         """Return the names of the tools that the provider of the agent's model runs."""

@@ -96,7 +96,7 @@ class Segment:
         self._all_tools = setup.tools_in_turn(journal.turn_id, journal.started)
         #: The tools that the model may call: those of the agent and of the turn alone.
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
-        specs, client_tools = setup.specs_for(agent), [str(tool["name"]) for tool in journal.started.tools]
+        specs, client_tools = setup.specs_for(agent), [str(tool["name"]) for tool in journal.started.client_tools]
         if client_tools:
             self.tools = {**self.tools, **{name: self._all_tools[name] for name in client_tools}}
             specs = tuple(tool.spec for tool in self.tools.values())

@@ -34,7 +34,7 @@ class ToolDeclaration(NamedTuple):
 
 def client_tools_in(started: f.TurnStarted) -> frozenset[str]:
     """Return the names of the tools that the client of a turn runs."""
-    return frozenset(str(tool["name"]) for tool in started.tools)
+    return frozenset(str(tool["name"]) for tool in started.client_tools)
 
 
 def waits_for_client(interrupt: Interrupt, client_tools: Collection[str]) -> bool:

@@ -94,7 +94,7 @@ async def test_client_tool_belongs_to_one_turn_alone() -> None:
 async def test_turn_without_client_tools_keeps_its_journal() -> None:
     async with Engine(model=ScriptedModel("Done.")) as engine:
         turn = await engine.run(AGENT, "Go.", tools=[])
-        assert '"tools"' not in (await started_fact(engine, turn.id)).payload()
+        assert '"client_tools"' not in (await started_fact(engine, turn.id)).payload()
 
 
 async def test_start_and_submit_take_client_tools() -> None:
@@ -105,7 +105,7 @@ async def test_start_and_submit_take_client_tools() -> None:
         async with engine.stream(AGENT, "Pick.", tools=[client_tool()]) as events:
             assert isinstance([event async for event in events][-1], TurnPausedEvent)
         turn_id = await engine.submit(AGENT, "Pick.", tools=[client_tool()])
-        assert (await started_fact(engine, turn_id)).tools[0]["name"] == "pick"
+        assert (await started_fact(engine, turn_id)).client_tools[0]["name"] == "pick"
 
 
 async def test_another_process_resumes_with_the_client_tools(tmp_path: Any) -> None:
@@ -123,7 +123,9 @@ async def test_another_process_resumes_with_the_client_tools(tmp_path: Any) -> N
     async with Engine(model=ScriptedModel(asks_for(("pick", {}))), store=SqliteStore(path)) as engine:
         turn = await engine.run(AGENT, "Pick.", tools=[declared])
         assert turn.interrupts[0].kind is InterruptKind.APPROVAL
-        assert ExternalTool.of_json((await started_fact(engine, turn.id)).tools[0]).to_json() == declared.to_json()
+        assert (
+            ExternalTool.of_json((await started_fact(engine, turn.id)).client_tools[0]).to_json() == declared.to_json()
+        )
     model = ScriptedModel()
     async with Engine(model=model, store=SqliteStore(path)) as engine:
         await engine.resume(turn.id, {turn.interrupts[0].id: True}, by="ann")
@@ -282,7 +284,7 @@ async def test_damaged_declaration_makes_the_turn_unreadable() -> None:
         first = facts[0][1]
         assert isinstance(first, TurnStarted)
         with pytest.raises(UnreadableTurnError, match="the tools of its client cannot be read"):
-            engine.setup.tools_in_turn(turn.id, TurnStarted(**{**_fields(first), "tools": ({"name": "pick"},)}))
+            engine.setup.tools_in_turn(turn.id, TurnStarted(**{**_fields(first), "client_tools": ({"name": "pick"},)}))
 
 
 def _fields(fact: TurnStarted) -> dict[str, Any]:

@@ -196,7 +196,7 @@ async def offered_names(engine: Engine, **options: bool) -> list[str]:
     await say(agent, await begin(agent), "hello")
     (row, *_) = await engine.turns()
     started: Any = (await engine.store.facts(row.id))[0][1]
-    return [declared["name"] for declared in started.tools]
+    return [declared["name"] for declared in started.client_tools]
 
 
 async def test_tools_need_the_capability_of_the_editor() -> None:

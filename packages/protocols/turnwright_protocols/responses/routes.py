@@ -214,7 +214,7 @@ class _Responses:
         place = starts.index(seq)
         previous = f"resp_{turn}_{starts[place - 1]}" if place else about.get("previous") or None
         fields: Json = {"model": row.agent.lower(), "previous_response_id": previous}
-        fields["tools"] = functions_of(first.tools)
+        fields["tools"] = functions_of(first.client_tools)
         if not place:
             own = about.get("metadata")
             fields["background"] = bool(about.get("background"))
