@@ -86,7 +86,8 @@ class Stage:
     """The behaviors of a turn's calls, and a record of executions.
 
     The calls take the `behaviours` in the order in which they first come up, and keep theirs through pauses and
-    crashes; `after_that` is everybody else's. One stage serves all engines of a scenario: it is the world outside.
+    crashes; `after_that` is everybody else's. Override `choose` to decide them in another way. One stage serves all
+    engines of a scenario: it is the world outside.
     """
 
     def __init__(self, behaviours: Sequence[Behavior] = (), after_that: Behavior | None = None) -> None:
@@ -95,11 +96,16 @@ class Stage:
         self._after_that = after_that or Returns()
         self._casting: dict[str, Behavior] = {}
 
+    def choose(self, place: int) -> Behavior:
+        """Choose the behavior of the call that comes up at this place, from 0."""
+        return self._behaviours[place] if place < len(self._behaviours) else self._after_that
+
     def behaviour(self, context: ToolContext) -> Behavior:
         """Return the behavior of this call."""
-        place = len(self._casting)
-        following = self._behaviours[place] if place < len(self._behaviours) else self._after_that
-        return self._casting.setdefault(context.idempotency_key, following)
+        key = context.idempotency_key
+        if key not in self._casting:
+            self._casting[key] = self.choose(len(self._casting))
+        return self._casting[key]
 
     def tools(self, real: Sequence[Tool]) -> list[Tool]:
         """Return a stand-in for each of the `real` tools."""

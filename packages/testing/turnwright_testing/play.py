@@ -21,6 +21,7 @@ from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool
+from turnwright.tools.errors import describe
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind, Limits
 from turnwright_states.facts import TurnEnded
@@ -129,7 +130,7 @@ def play(
     try:
         turns = clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
     except (SystemExit, asyncio.CancelledError) as error:  # nobody asked for them, and they end the loop
-        world.raised, world.gave_up = _told(error), ""
+        world.raised, world.gave_up = describe(error), ""
         turns = clock.run(world.seen)
     _count_for_hypothesis(turns)
     return turns
@@ -202,7 +203,7 @@ class _World:
             except BaseException as error:
                 if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
                     raise
-                self.raised, self.gave_up = _told(error), ""
+                self.raised, self.gave_up = describe(error), ""
         return await self.seen()
 
     async def seen(self) -> list[Driven]:
@@ -347,9 +348,3 @@ def without_models(agent: Agent) -> Agent:
     if agent.compaction is not None:
         changed["compaction"] = agent.compaction.model_copy(update={"model": None})
     return agent.model_copy(update=changed)
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_told(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

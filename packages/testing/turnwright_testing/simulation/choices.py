@@ -1,9 +1,13 @@
-"""The choices of one schedule. They are drawn from a seed, or given to repeat and to reduce a run."""
+"""The choices of one schedule, and the world that makes them. They are drawn from a seed, or repeated to reduce it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from random import Random
-from typing import TypeVar
+from typing import Protocol, TypeVar
+
+from turnwright.model.protocol import ModelRequest
+from turnwright_testing.behavior import Execution
+from turnwright_testing.faults.store import Fault
 
 T = TypeVar("T")
 
@@ -51,3 +55,29 @@ class Choices:
             number = min(repeated_numbers[len(numbers)], options - 1) if len(numbers) < len(repeated_numbers) else 0
         numbers.append(number)
         return number
+
+
+class ChosenWorld(Protocol):
+    """The surroundings of the models, the tools and the stores of all processes."""
+
+    choices: Choices
+
+    async def pause(self, where: str) -> None:
+        """Let some time pass."""
+        ...
+
+    def fault(self, action: str) -> Fault:
+        """Choose what happens to a call of a store."""
+        ...
+
+    def asked(self, process: str, request: ModelRequest) -> None:
+        """Note that a process calls the model."""
+        ...
+
+    def executed(self, process: str, execution: Execution) -> None:
+        """Note that a tool's work begins."""
+        ...
+
+    def note(self, process: str, action: str) -> None:
+        """Write a line of the trace."""
+        ...

@@ -1,10 +1,7 @@
 """One journal that several simulated processes share, and each process's handle to it."""
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar
-
-import anyio
-import anyio.lowlevel
+from typing import Final, TypeVar
 
 from turnwright.errors import StoreError
 from turnwright.store import Claim, MemoryStore
@@ -13,26 +10,12 @@ from turnwright_testing.faults import FaultyStore
 from turnwright_testing.faults.store import Fault
 from turnwright_testing.faults.wrapper import StoreCall
 
+from .choices import ChosenWorld
+
 R = TypeVar("R")
 
 #: The calls that write, for the trace.
 _WRITES: Final = ("create", "claim", "release", "append", "post")
-
-
-class Weather(Protocol):
-    """Decides what happens to the calls of a store."""
-
-    def delay(self, where: str) -> float:
-        """Return how long a part of a call takes, in seconds."""
-        ...
-
-    def fault(self, action: str) -> Fault:
-        """Return what happens to a call."""
-        ...
-
-    def note(self, process: str, action: str) -> None:
-        """Write a line of the trace."""
-        ...
 
 
 class Disk(MemoryStore):
@@ -72,17 +55,17 @@ class Disk(MemoryStore):
 
 
 class ProcessStore(FaultyStore):
-    """The handle of the process `owner`. Calls take time and fail as the weather says.
+    """The handle of the process `owner`. Calls take time and fail as the world chooses.
 
     `inline`: writes take no time, as those of a local file.
     """
 
     inner: Disk
 
-    def __init__(self, disk: Disk, owner: str, weather: Weather, *, inline: bool) -> None:
+    def __init__(self, disk: Disk, owner: str, world: ChosenWorld, *, inline: bool) -> None:
         super().__init__(disk)
         self._owner = owner
-        self._weather = weather
+        self._world = world
         self._inline = inline
         #: The epochs of the turns that this process drives.
         self.driven_turns: dict[str, int] = {}
@@ -112,11 +95,11 @@ class ProcessStore(FaultyStore):
         action = _action(call)
         try:
             self.enter()
-            fault = self._weather.fault(call.name)
+            fault = self._world.fault(call.name)
             writes = call.name in _WRITES
             waits = not (self._inline and (writes or call.name == "inbox"))
             if waits:
-                await self._wait("store")
+                await self._world.pause("store")
             self._fail(fault, "before", action)
             self.enter()
             self.inner.seen_by(self._owner, self.driven_turns)
@@ -124,10 +107,10 @@ class ProcessStore(FaultyStore):
             if isinstance(result, Claim) and call.drives:
                 claim, self.driven_turns[result.turn] = result, result.epoch
             if writes:
-                self._weather.note(self._owner, action)
+                self._world.note(self._owner, action)
             self._fail(fault, "after", action)
             if waits:
-                await self._wait("answer")
+                await self._world.pause("answer")
         except BaseException:
             self._forget(claim)  # the turn is left as after a crash
             raise
@@ -145,7 +128,7 @@ class ProcessStore(FaultyStore):
             return
         self.failed = True
         outcome = "not made" if when == "before" else "it is not known whether the last write was made"
-        self._weather.note(self._owner, f"{fault}: {action}: {outcome}")
+        self._world.note(self._owner, f"{fault}: {action}: {outcome}")
         if fault.startswith("die"):
             self.die()
         raise StoreError(f"{action}: {outcome}, as chosen")
@@ -153,13 +136,6 @@ class ProcessStore(FaultyStore):
     def _forget(self, claim: Claim | None) -> None:
         if claim is not None and self.driven_turns.get(claim.turn) == claim.epoch:
             del self.driven_turns[claim.turn]
-
-    async def _wait(self, where: str) -> None:
-        seconds = self._weather.delay(where)
-        if seconds:
-            await anyio.sleep(seconds)
-        else:
-            await anyio.lowlevel.checkpoint()
 
 
 def _action(call: StoreCall) -> str:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -11,7 +11,7 @@ from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResp
 from turnwright_states import Cause, Finish, Usage
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
 
-from .choices import Choices
+from .choices import ChosenWorld
 from .sample import arguments
 
 #: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
@@ -22,26 +22,12 @@ _REFUSED: Final = (Cause.REJECTED, Cause.CONTEXT_OVERFLOW, Cause.CONTENT_FILTER)
 _MOST_CALLS: Final = 4
 
 
-class ModelWorld(Protocol):
-    """The surroundings of the models of all processes."""
-
-    choices: Choices
-
-    async def pause(self, where: str) -> None:
-        """Let some time pass."""
-        ...
-
-    def asked(self, process: str, request: ModelRequest) -> None:
-        """Note that a process calls the model."""
-        ...
-
-
 class SimulatedModel(FlakyModel):
     """The model of the process `process`."""
 
     name = "simulated"
 
-    def __init__(self, process: str, world: ModelWorld) -> None:
+    def __init__(self, process: str, world: ChosenWorld) -> None:
         super().__init__()
         self._process = process
         self._world = world

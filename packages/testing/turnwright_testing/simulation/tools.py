@@ -1,13 +1,13 @@
 """Stand-ins of tools whose behavior is chosen."""
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import InterruptKind
 from turnwright_testing.behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Stage, StandIn
 
-from .choices import Choices
+from .choices import ChosenWorld
 
 #: Returns, raises, raises for the model, hangs, floods, asks for approval, or asks a question.
 _KINDS: Final = (10, 2, 1, 3, 1, 3, 2)
@@ -15,40 +15,18 @@ _HANGS: Final = (1.0, 0.01, 20.0)
 _EXPIRES: Final = (None, None, 5.0)
 
 
-class ToolWorld(Protocol):
-    """The surroundings of the tools of all processes."""
-
-    choices: Choices
-
-    async def pause(self, where: str) -> None:
-        """Let some time pass."""
-        ...
-
-    def executed(self, process: str, execution: Execution) -> None:
-        """Note that a tool's work begins."""
-        ...
-
-
 class SimulatedStage(Stage):
     """Chooses the behavior of each call when it first comes up."""
 
-    def __init__(self, world: ToolWorld) -> None:
+    def __init__(self, world: ChosenWorld) -> None:
         super().__init__()
         self.world = world
-        self._chosen: dict[str, Behavior] = {}
-
-    def behaviour(self, context: ToolContext) -> Behavior:
-        """Return the behavior of this call."""
-        key = context.idempotency_key
-        if key not in self._chosen:
-            self._chosen[key] = self._choose()
-        return self._chosen[key]
 
     def tool(self, real: Tool, process: str) -> Tool:
         """Return the stand-in of a process for a tool."""
         return _SimulatedTool(real, self, process)
 
-    def _choose(self) -> Behavior:  # noqa: PLR0911 (a case a kind: flat)
+    def choose(self, place: int) -> Behavior:  # noqa: ARG002, PLR0911 (whatever the place is; a case a kind: flat)
         choices = self.world.choices
         match choices.weighted("tool", _KINDS):
             case 1:

@@ -29,6 +29,7 @@ from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.tools import Tool
+from turnwright.tools.errors import describe
 from turnwright_states import Limits
 from turnwright_states import facts as f
 from turnwright_testing.behavior import Execution
@@ -159,22 +160,17 @@ class World:
         self._wall += seconds
         self.note("clock", f"jumps by {seconds:g} s")
 
-    def delay(self, where: str) -> float:
-        """See `Weather.delay`."""
-        if not self._slow or self.calm:
-            return 0.0
-        return _DELAYS[self.choices.weighted(where, _DELAY_WEIGHTS)]
-
     async def pause(self, where: str) -> None:
         """Let a chosen time pass."""
-        seconds = self.delay(where)
+        is_slow = self._slow and not self.calm
+        seconds = _DELAYS[self.choices.weighted(where, _DELAY_WEIGHTS)] if is_slow else 0.0
         if seconds:
             await anyio.sleep(seconds)
         else:
             await anyio.lowlevel.checkpoint()
 
     def fault(self, action: str) -> Fault:
-        """See `Weather.fault`."""
+        """See `ChosenWorld.fault`."""
         del action
         if not self._fault_every or self.calm or self._faults >= _MOST_FAULTS:
             return ""
@@ -256,10 +252,10 @@ class World:
         except StoreError as error:
             self.note(process.owner, f"{action} raises {type(error).__name__}")
             if not process.store.failed and process.alive:
-                self.violate(RAISES, f"{action} raised {_told(error)}, and no call of the store had failed")
+                self.violate(RAISES, f"{action} raised {describe(error)}, and no call of the store had failed")
         except Exception as error:  # noqa: BLE001 (whatever it is, the report has it)
             if process.alive:
-                self.violate(RAISES, f"{action} raised {_told(error)}")
+                self.violate(RAISES, f"{action} raised {describe(error)}")
         else:
             if isinstance(result, TurnResult):
                 self._returned(process, action, result)
@@ -314,15 +310,9 @@ class World:
             self.violate(DURABLE, f"{where} returned {result.outcome}, and the journal does not end with it")
 
     def note(self, process: str, action: str) -> None:
-        """See `Weather.note`."""
+        """See `ChosenWorld.note`."""
         self.trace.append(f"{self.clock():9.3f} {process}: {action}")
 
     def roots(self) -> Iterator[str]:
         """Return the turns that people began."""
         return (turn for turn in self.disk.turns_now() if root_of(turn) == turn)
-
-
-def _told(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_told(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
