@@ -502,6 +502,7 @@ def forgeries(journal: Journal) -> Iterator[tuple[int, str, Journal]]:
                 yield place, f"{fact.kind}.{path}", [*journal[:place], forged, *journal[place + 1 :]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOURNALS)
 def test_changed_field_is_reported_at_the_changed_fact(name: str) -> None:
     """All but those of the two tables above, which say for each field whether anybody can see it."""
@@ -548,6 +549,7 @@ def sealed(journal: Journal) -> Journal:
     return new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOURNALS)
 def test_recomputed_hashes_do_not_hide_a_wrong_count_or_decision(name: str) -> None:
     for place, path, forged in forgeries(JOURNALS[name]):

@@ -219,6 +219,7 @@ def test_blocking_call_in_an_async_tool_is_a_fault() -> None:
     assert fuzz_tools(sleep_in_thread, examples=2).fault is None
 
 
+@pytest.mark.slow
 def test_loop_of_equal_calls_without_a_guard_is_a_fault() -> None:
     agent = Agent(name="Desk", tools=("book",), doom_threshold=None, stall_rounds=None, budget=None)
     report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
@@ -242,6 +243,7 @@ def test_crash_between_effect_and_record_repeats_an_effect() -> None:
     assert report.case[0].dies_at == 1
 
 
+@pytest.mark.slow
 def test_effect_of_an_idempotent_tool_that_happens_twice_is_a_warning() -> None:
     """Without an invariant: the data of the module grows when the call runs again."""
     module = here()

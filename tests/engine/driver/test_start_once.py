@@ -223,6 +223,7 @@ async def test_stream_of_a_running_turn_has_all_its_facts() -> None:
     ]
 
 
+@pytest.mark.slow
 async def test_start_after_a_crash_resumes_the_turn(tmp_path: Path) -> None:
     """Rule 26: the caller's process died in the model call; its next attempt drives the same turn to its end."""
     script = f"""
@@ -242,6 +243,7 @@ anyio.run(main)
         assert len(await engine.turns()) == 1
 
 
+@pytest.mark.slow
 async def test_starts_of_eight_processes_are_a_single_turn(tmp_path: Path) -> None:
     """Rule 26: eight processes start at once; the tool runs once, and each prints the same answer."""
     script = f"""

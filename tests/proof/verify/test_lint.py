@@ -412,6 +412,7 @@ FAULTS: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_fault_is_refused_by_the_matching_claim(name: str) -> None:
     fault, checks = FAULTS[name], checks_of(name)

@@ -289,6 +289,7 @@ def test_any_value_may_stand_in_any_field(blocks: list[Block], place: int, value
     decode_with(list(events_of(blocks)), place, value, whole=whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
 @pytest.mark.parametrize("whole", [True, False])
 def test_every_field_may_hold_a_value_of_another_type(value: JsonValue, whole: bool) -> None:

@@ -388,6 +388,7 @@ def test_any_value_may_be_in_any_field(rows: list[Row], place: int, value: JsonV
     decode_with(list(events_of(rows)), place, value, whole=whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [None, True, 0, -1.5, 10**400, "", "x", [], [[]], {}, {"type": []}, {"text": {}}])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_every_field_may_have_a_value_of_another_type(value: JsonValue, at_once: bool) -> None:

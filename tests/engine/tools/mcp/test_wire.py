@@ -114,6 +114,7 @@ async def test_call_of_a_server_writing_garbage_fails_and_restarts_the_server(
                 await tool.run({}, HERE)
 
 
+@pytest.mark.slow
 async def test_result_of_many_blocks_is_cut_after_the_first_blocks(tmp_path: Path) -> None:
     result = '{"content": [{"type": "text", "text": str(n)} for n in range(300_000)]}'
     async with mcp_tools(server(tmp_path, result=result)) as (tool,):
