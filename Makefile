@@ -18,7 +18,7 @@ PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all faults histories simulate planted seeded scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all judges faults histories simulate planted seeded scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -100,6 +100,9 @@ test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
 	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/verify tests/testing/test_traces.py -k 'not whole_campaign'
 	$(BIN)/coverage report --include='states/*' --skip-covered --show-missing --fail-under=100
+
+judges: $(VENV)/.test $(PROTOCOL_CLIENTS)/.installed ## Judge the protocols by clients of others; writes docs/judges.md (five minutes)
+	$(BIN)/python -m tests.protocols.judges_page
 
 demo: $(VENV)/.installed ## A cap, a doom loop, a pause, a kill and its recovery; no model needed
 	$(BIN)/turnwright demo

@@ -1,5 +1,6 @@
 """Run a judge: a third party's client against a server of ours, with a line for each capability."""
 
+import json
 import os
 import re
 import shutil
@@ -15,6 +16,8 @@ NODE: Final = shutil.which("node") or ""
 NODE_MODULES: Final = (
     Path(os.environ.get("TURNWRIGHT_PROTOCOL_CLIENTS", Path(sys.prefix) / "protocol-clients")) / "node_modules"
 )
+#: A folder for the verdicts of each judge that runs, for the page about them.
+RECORDS: Final = "TURNWRIGHT_JUDGES"
 _LINE: Final = re.compile(r"(PASS|FAIL|SKIP) (\w+)(?:: (.*))?")
 
 
@@ -42,4 +45,8 @@ def run_judge(script: str, *arguments: str, folder: Path, seconds: float = 240) 
     )
     lines = [match for line in done.stdout.splitlines() if (match := _LINE.fullmatch(line))]
     assert lines, done.stdout + done.stderr
-    return {match[2]: (match[1], match[3] or "") for match in lines}
+    verdicts = {match[2]: (match[1], match[3] or "") for match in lines}
+    if records := os.environ.get(RECORDS):
+        name = " ".join([script, *(word for word in arguments if word == "--rest")])
+        (Path(records) / f"{name}.json").write_text(json.dumps(verdicts), encoding="utf-8")
+    return verdicts
