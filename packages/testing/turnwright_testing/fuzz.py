@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -22,6 +22,7 @@ from turnwright.agent import Agent
 from turnwright.context import JsonObject
 from turnwright.engine import Engine
 from turnwright.row_counts import RowCounts
+from turnwright.rules import make_rule_sets
 from turnwright.tools import Tool
 from turnwright_states.facts import TurnEnded
 from turnwright_states.verdict import Check, Verdict, worst
@@ -32,6 +33,7 @@ from .invariants import InvariantViolatedError, check
 from .json_values import ArgumentValues
 from .play import Build, play
 from .quiet import quiet
+from .rules_off import Breach, find_breaches
 from .scenario import Scenario
 from .strategies import scenarios
 
@@ -50,7 +52,8 @@ class Target:
     """The target of a fuzz run: each of the `agents` with the `tools` that it may use.
 
     The tools are stand-ins unless `run_tools`; `build` builds the engine (see `play`). Each turn has the `metadata`.
-    `values` has strategies for arguments: see `tool_calls` of the strategies.
+    `values` has strategies for arguments: see `tool_calls` of the strategies. With `rules_off`, the rules of the agents
+    hold nothing, and the report says which of them the turns break.
     """
 
     agents: tuple[Agent, ...]
@@ -59,8 +62,10 @@ class Target:
     build: Build = Engine
     metadata: JsonObject = field(default_factory=dict)
     values: ArgumentValues = field(default_factory=dict)
+    rules_off: bool = False
 
     def play(self, agent: Agent, scenario: Scenario) -> list[Driven]:
+        agent = agent.model_copy(update={"rules": ()}) if self.rules_off else agent
         return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
 
 
@@ -81,6 +86,8 @@ class FuzzReport:
     found: Found | None = None
     #: How often each claim was found to hold, to be violated, or to be unknown.
     verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+    #: The broken rules by their names, with `rules_off`. A rule without a breach is not there.
+    breaches: dict[str, Breach] = field(default_factory=dict)
 
     @property
     def checks(self) -> list[Check]:
@@ -103,6 +110,14 @@ class FuzzReport:
                 self.verdicts.setdefault(result.claim, Counter())[result.verdict] += 1
                 broken += [result] if result.verdict is Verdict.VIOLATED else []
         return tuple(broken)
+
+    def add_breaches(self, breaches: Mapping[str, Breach]) -> None:
+        """Count the rules that the turns of one example break."""
+        for name, breach in breaches.items():
+            total = self.breaches.setdefault(name, Breach(name, example=breach.example))
+            total.calls += breach.calls
+            total.answers += breach.answers
+            total.example = min(total.example, breach.example, key=len)
 
 
 _INTERRUPTED: Final = "it was interrupted"
@@ -219,6 +234,9 @@ class _Run:
         turns = self.target.play(agent, scenario)
         if report.found is None:
             broken = report.add(turns)
+            if self.target.rules_off:
+                sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
+                report.add_breaches(find_breaches(sets, [[fact for _, fact in driven.facts] for driven in turns]))
         else:
             broken = tuple(
                 check_result

@@ -280,3 +280,25 @@ def test_stand_ins_replace_the_tools_of_an_agent_in_code(cli: "Cli") -> None:
     cli.write("desk.py", DESK)
     output = cli.run("fuzz", "--agents", "desk.py:DESK", "--tools", "desk.py", "--stand-ins", "--examples", "5")
     assert (output.code, "stand-ins replaced the tools" in output.out) == (0, True)
+
+
+def test_rules_that_hold_nothing_show_their_breaches(cli: "Cli") -> None:
+    """With the rules on, no call breaks them, so nothing is shown without `--rules-off`."""
+    never = "{name: never-first, before: reserve, need: '@user if status == 1'}"
+    rule = f"rules: [{never}, {{name: rare, at_most: 1000, of: reserve}}]"
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]", rule), cli.write("rooms.py", NOISY)
+    options = ("--agents", agents, "--tools", tools, "--examples", "20", "--seed", "1")
+    output = cli.run("fuzz", *options, "--rules-off")
+    assert output.code == 0
+    lines = output.out.partition("without the rules:\n")[2].splitlines()
+    assert [line.partition(" by ")[0] for line in lines] == [
+        "  never-first: broken",
+        "  rare: not broken in 20 examples",
+    ]
+    assert "reserve(" in lines[0]
+    assert "without the rules" not in cli.run("fuzz", *options).out
+
+
+def test_rules_are_switched_off_for_stand_ins_only(cli: "Cli") -> None:
+    output = cli.run("fuzz", "--rules-off", "--simulate")
+    assert (output.code, "--rules-off plays with stand-ins" in output.err) == (2, True)

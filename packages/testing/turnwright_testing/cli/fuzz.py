@@ -34,6 +34,7 @@ from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.row_counts import RowCounts
+from turnwright.rules import make_rule_sets
 from turnwright.tools import builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps, names_code
 from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
@@ -80,6 +81,10 @@ def fuzz(
         Path | None,
         typer.Option("--coverage", metavar="FILE", help="Write the rows taken, for diagram --coverage."),
     ] = None,
+    rules_off: Annotated[
+        bool,
+        typer.Option("--rules-off", help="Let the rules of the agents hold nothing, and print which the turns break."),
+    ] = False,
     simulate: Annotated[
         bool,
         typer.Option("--simulate", help="Simulate several processes, with crashes and takeovers."),
@@ -99,6 +104,9 @@ def fuzz(
     Otherwise your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval
     and the loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
 
+    With --rules-off, the rules of the agents hold nothing: the output says which of them random turns break, and so
+    what they prevent.
+
     With --simulate, sub-agents run, and a seed decides everything. Schedule N has the seed SEED + N - 1, which repeats
     it exactly.
 
@@ -108,6 +116,8 @@ def fuzz(
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     target_options = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
+    if rules_off and (simulate or (names_code(agents or "") and not stand_ins)):
+        raise ConfigError("--rules-off plays with stand-ins: leave out --simulate, and give --stand-ins for code")
     if simulate:
         if run_tools:
             raise ConfigError("--simulate runs no tools: leave out --run-tools")
@@ -141,12 +151,13 @@ def fuzz(
         run_tools=run_tools,
         build=cast("Build", build),
         metadata=read_metadata(metadata),
+        rules_off=rules_off,
     )
     with _bar(examples) as progress:
         report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
     if coverage is not None:
         _write(report.rows, coverage)
-    run = ["--run-tools"] if run_tools else []
+    run = ["--run-tools"] * run_tools + ["--rules-off"] * rules_off
     command = shlex.join(
         ["turnwright", "fuzz", *target_options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
     )
@@ -267,6 +278,25 @@ def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     for check in report.checks:
         yield f"  {check.verdict}: {check.claim}" + ("" if report.stopped or not check.detail else f" ({check.detail})")
     yield from lines_of_turns(report.ends, report.rows)
+    if target.rules_off:
+        yield from _lines_of_breaches(report, target)
+
+
+def _lines_of_breaches(report: "FuzzReport", target: "Target") -> Iterator[str]:
+    """Return a line for each rule of the agents: what breaks it where nothing holds it."""
+    yield "without the rules:"
+    sets = [rules for agent in target.agents for rules in make_rule_sets(agent.rules, f"agent {agent.name!r}")]
+    names = dict.fromkeys(rule.name for rules in sets for rule in rules.rules)
+    for name in names:
+        breach = report.breaches.get(name)
+        if breach is None:
+            yield f"  {name}: not broken in {count(report.examples, 'example')}"
+            continue
+        kinds = [(breach.calls, "call"), (breach.answers, "answer")]
+        counted = " and ".join(count(number, kind) for number, kind in kinds if number)
+        yield f"  {name}: broken by {counted}: {breach.example}"
+    if not names:
+        yield "  the agents have no rules"
 
 
 def _print_found(report: "FuzzReport", failure: Found, command: str) -> None:
