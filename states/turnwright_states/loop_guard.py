@@ -10,7 +10,8 @@ A `LoopGuard` feeds a `TurnMachine` and decides nothing itself. It does no I/O a
 2. Pass each reply to `replied`, and each failed model call to `failed`. `replied` returns which calls run. A call that
    does not run has a `refusal`: send that text to the model as the call's result. A reply without a call ends the turn,
    unless you pass `review=True` and then refuse it with `reviewed(feedback)`.
-3. Call `started` before each call that runs, and `result` after it.
+3. Call `started` before each call that runs, and `result` after it. With `rules`, `started` judges the call: it may
+   have a `refusal` now, or wait for a person (`waits`). Start calls that a rule couples one after the other.
 4. Pass `elapsed`, the seconds that your loop has worked so far, because the guard has no clock. When the time ends
    during a model call or a tool, stop it and call `expired`.
 5. Append `take_facts()` to a journal before you act on a return value, if turns must be explained or resumed.
@@ -19,8 +20,10 @@ A call out of order raises an error with the input and the state, and changes no
 """
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from . import facts as f
 from .actions import AwaitPerson, CallModel, Conclude, Halt, ReviewReply, RunTools
@@ -40,6 +43,7 @@ from .inputs import (
     Finish,
     Input,
     InterruptKind,
+    JsonObject,
     ModelRepliedInput,
     ReviewedInput,
     StartedInput,
@@ -50,6 +54,9 @@ from .limits import Limits
 from .machine import TurnMachine
 from .reasons import REASONS, Cause, EndReason
 from .state import Outcome, Stall
+
+if TYPE_CHECKING:
+    from .rules import Rule, RuleList
 
 
 class Proceed(Struct, frozen=True):
@@ -89,18 +96,20 @@ class Stopped(Struct, frozen=True):
 class CallDecision(Struct, frozen=True):
     """One call of a reply. It runs, or `refusal` is the text of its result.
 
-    `id` is the guard's, unique in the turn; `provider_id` is the provider's.
+    `id` is the guard's, unique in the turn; `provider_id` is the provider's. `waits` is the id of the interrupt with
+    which a rule asks a person: answer it, then start the call again.
     """
 
     id: str
     name: str
     provider_id: str = ""
     refusal: str = ""
+    waits: str = ""
 
     @property
     def runs(self) -> bool:
         """Whether the call may run."""
-        return not self.refusal
+        return not (self.refusal or self.waits)
 
 
 class ResultsMissing(Struct, frozen=True):
@@ -123,15 +132,24 @@ May = Proceed | Stopped | ResultsMissing | NeedsAnswer | VerdictMissing
 
 
 class LoopGuard:
-    """A guard of one turn under `limits`. `prompt`, `session` and `model` are only recorded.
+    """A guard of one turn under `limits`. `session` and `model` are only recorded.
 
-    `elapsed` is in seconds of work since the turn began. Without it no time has passed.
+    `rules` are judged as in a turn of an engine (docs/rules.md#rules-over-calls); their history begins with `prompt`.
+    `elapsed` is in seconds of work since the turn began. Without it no time has passed. Raises `InvalidRuleError`.
     """
 
     def __init__(
-        self, limits: Limits | None = None, *, prompt: str = "", session: str | None = None, model: str = ""
+        self,
+        limits: Limits | None = None,
+        *,
+        prompt: str = "",
+        session: str | None = None,
+        model: str = "",
+        rules: "Iterable[Rule | RuleList]" = (),
     ) -> None:
-        event = StartedInput(prompt=prompt, limits=limits or Limits(), session=session, model=model)
+        event = StartedInput(
+            prompt=prompt, limits=limits or Limits(), session=session, model=model, rules=_resolve(rules)
+        )
         machine, facts = TurnMachine.start(event)
         #: The machine, for reading only.
         self.machine = machine
@@ -232,13 +250,16 @@ class LoopGuard:
     def started(self, call: str, *, elapsed: float = 0.0) -> CallDecision:
         """Record that a call is about to run.
 
-        A call whose process died may have no retry left: then its `refusal` is its result. Raises `InvalidCallError`
-        for a call that is not open, and `IllegalInputError` when no call is.
+        A call whose process died may have no retry left, and a rule may refuse the call: then its `refusal` is its
+        result. A rule may ask a person (`waits`), or end the turn. Raises `InvalidCallError` for a call that is not
+        open, or that a rule couples with an earlier one without a result, and `IllegalInputError` when no call is open.
         """
         open_call = self.machine.turn.batch.get(call)
         facts = self._feed(CallStartedInput(call=call, elapsed=elapsed))
         assert open_call is not None  # noqa: S101 (the machine has taken the event)
-        return _permit(open_call.made, "".join(fact.result for fact in facts if isinstance(fact, f.CallSettled)))
+        refusals = (fact.result for fact in facts if isinstance(fact, f.CallSettled) and fact.call == call)
+        waits = (fact.interrupt.id for fact in facts if isinstance(fact, f.CallWaiting))
+        return replace(_permit(open_call.made, "".join(refusals)), waits="".join(waits))
 
     def result(
         self,
@@ -301,6 +322,16 @@ class LoopGuard:
             facts += self.machine.feed(ConcludedInput(elapsed=event.elapsed))
         self._facts += facts
         return facts
+
+
+def _resolve(rules: "Iterable[Rule | RuleList]") -> tuple[JsonObject, ...]:
+    items = tuple(rules)
+    if not items:
+        return ()
+    from .rules.history import list_rule_sets  # noqa: PLC0415 (few turns have rules)
+    from .rules.rule import resolve_rules  # noqa: PLC0415 (likewise)
+
+    return cast("tuple[JsonObject, ...]", resolve_rules(list_rule_sets(items)))
 
 
 def _permit(call: f.CallMade, refusal: str = "") -> CallDecision:

@@ -27,6 +27,7 @@ from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 from pydantic import BaseModel
 
 from turnwright.journal.turn_journal import JournalFold
+from turnwright.rules import Rule
 from turnwright.store import open_store
 from turnwright_guards import Ending
 from turnwright_guards.langchain import LoopGuardMiddleware
@@ -303,3 +304,28 @@ def test_any_model_ends_within_the_limits(seed: int) -> None:
     assert ended(agent.invoke(ASKED))[2]
     assert len(chat.requests) <= limits.model_calls
     assert len(ran) <= (limits.call_limit or 0)
+
+
+#: Page 2 is read only after page 1, and an answer needs a page.
+RULES = [
+    Rule("in-order", before="read_page if args.number == 2", need="read_page if args.number == 1"),
+    Rule("read-first", before="@answer", need="read_page"),
+]
+
+
+def test_rules_refuse_calls_and_answers_of_an_agent() -> None:
+    """A call that a rule couples with an earlier one of its reply is called again, unless that has its result."""
+    pages_read: list[int] = []
+
+    def read(number: int) -> str:
+        pages_read.append(number)
+        return f"page {number}"
+
+    first, second = ("read_page", {"number": 1}), ("read_page", {"number": 2})
+    replies = ["Done.", asks(("c1", *second)), asks(("c2", *first)), asks(("c4", *second)), "Read."]
+    chat = model(iter(replies))
+    agent = create_agent(chat, [reader(read)], middleware=[LoopGuardMiddleware(rules=RULES)])
+    assert ended(agent.invoke(ASKED)) == (Outcome.FINISHED, EndReason.ANSWERED, "Read.")
+    assert pages_read == [1, 2]
+    assert "read-first" in str(chat.requests[1])
+    assert "in-order" in str(chat.requests[2])

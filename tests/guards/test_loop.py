@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.errors import ConfigError, TurnAlreadyEndedError
+from turnwright.rules import Rule, RuleError
 from turnwright_guards import Ending, GuardedLoop
 from turnwright_guards.client_formats import FORMATS, ClientApi
 from turnwright_states import EndReason, Finish, Limits, Outcome, Usage
@@ -335,3 +336,75 @@ def test_gateway_reply_reads_as_in_the_client() -> None:
     assert (read.text, read.calls[0].arguments) == ("Hello", {"number": 1})
     assert read.usage is not None
     assert read.usage.cost == 0.5
+
+
+REFUND = [("call_r", "refund", {"order_id": "7"})]
+VERIFY = [("call_v", "verify", {"order_id": "7"})]
+NEED = Rule("verify-first", before="refund", need="verify if result.ok", same=["order_id"])
+
+
+def run_desk(api: ClientApi, replies: list[Json], *rules: Rule) -> tuple[GuardedLoop, list[str], Client]:
+    """A loop with two tools. Return it with the names of the tools that ran."""
+    client, ran = Client(api, iter(replies)), []
+    loop = GuardedLoop([{"role": "user", "content": PROMPT}], api=api, rules=rules)
+    with loop:
+        while loop.running:
+            for call in loop.reply(client.create(**loop.request(model="m", tools=["refund", "verify"]))):
+                ran.append(call.name)
+                loop.result(call, {"ok": True})
+    return loop, ran, client
+
+
+@APIS
+def test_rule_refuses_a_call_of_a_loop(api: ClientApi) -> None:
+    write = WRITERS[api]
+    replies = [write("", REFUND), write("", VERIFY + REFUND), write("Done.")]
+    loop, ran, client = run_desk(api, replies, NEED)
+    assert (ran, str(loop.ending)) == (["verify", "refund"], "finished: answered")
+    assert "verify-first" in str(client.requests[1])
+
+
+@APIS
+def test_rule_that_asks_a_person_refuses_in_a_loop(api: ClientApi) -> None:
+    write = WRITERS[api]
+    large = Rule("large", never="refund", effect="ask")
+    loop, ran, _ = run_desk(api, [write("", REFUND), write("Done.")], large)
+    assert (ran, str(loop.ending)) == ([], "finished: answered")
+
+
+@APIS
+def test_rule_ends_a_loop(api: ClientApi) -> None:
+    write = WRITERS[api]
+    loop, ran, _ = run_desk(api, [write("", VERIFY + REFUND)], Rule("no", never="refund", effect="end"))
+    assert (ran, str(loop.ending)) == (["verify"], "failed: guardrail")
+    assert loop.text != ""
+
+
+@APIS
+def test_refused_answer_of_a_loop_is_requested_again(api: ClientApi) -> None:
+    write = WRITERS[api]
+    owed = Rule("tested", before="@answer", need="verify")
+    loop, ran, client = run_desk(api, [write("Paid."), write("", VERIFY), write("Done.")], owed)
+    assert (ran, loop.text, str(loop.ending)) == (["verify"], "Done.", "finished: answered")
+    assert "tested" in str(client.requests[1])
+    loop, _, _ = run_desk(api, [write("Paid.")] * 4, owed)
+    assert str(loop.ending) == "failed: guardrail"
+    assert loop.text != "Paid."
+
+
+def test_call_that_a_rule_couples_with_an_open_call_is_refused() -> None:
+    loop = GuardedLoop([{"role": "user", "content": PROMPT}], rules=[NEED])
+    write = WRITERS["chat"]
+    with loop:
+        loop.request(model="m")
+        calls = list(loop.reply(write("", VERIFY + REFUND)))
+        assert [call.name for call in calls] == ["verify"]
+    assert "by a rule it comes after verify" in str(loop.messages)
+
+
+def test_rules_that_a_guard_cannot_keep_are_refused() -> None:
+    messages = [{"role": "user", "content": PROMPT}]
+    with pytest.raises(ConfigError, match="rule 'once': a guard remembers one turn"):
+        GuardedLoop(messages, rules=[Rule("once", at_most=1, of="refund", scope="session")])
+    with pytest.raises(RuleError, match="two rules have this name"):
+        GuardedLoop(messages, rules=[NEED, NEED])

@@ -35,6 +35,7 @@ from openai.types.responses.response_reasoning_item import (  # pyright: ignore[
 from pydantic import BaseModel
 
 from turnwright.journal.turn_journal import JournalFold
+from turnwright.rules import Rule
 from turnwright.store import open_store
 from turnwright_guards.openai_agents import guarded_run, guarded_run_streamed
 from turnwright_states import EndReason, Limits, Outcome
@@ -408,3 +409,37 @@ async def test_any_model_ends_within_the_limits(seed: int) -> None:
     assert result.final_output
     assert len(script.requests) <= limits.model_calls
     assert len(ran) <= (limits.call_limit or 0)
+
+
+#: Page 2 is read only after page 1, and an answer needs a page.
+RULES = [
+    Rule("in-order", before="read_page if args.number == 2", need="read_page if args.number == 1"),
+    Rule("read-first", before="@answer", need="read_page"),
+]
+
+
+async def test_rules_refuse_calls_and_answers_of_a_run() -> None:
+    """A call that a rule couples with an earlier one of its reply is called again."""
+    pages_read: list[int] = []
+
+    def read(number: int) -> str:
+        pages_read.append(number)
+        return f"page {number}"
+
+    first, second = ("read_page", {"number": 1}), ("read_page", {"number": 2})
+    says = assistant_message
+    replies = [asks(("c1", *second)), asks(("c2", *first), ("c3", *second)), asks(("c4", *second)), [says("Read.")]]
+    script = Script(iter([[says("Done.")], *replies]))
+    result, outcome, reason = await run(script, rules=RULES, fields={"tools": [reader(read)]})
+    assert (result.final_output, outcome, reason) == ("Read.", Outcome.FINISHED, EndReason.ANSWERED)
+    assert pages_read == [1, 2]
+    assert "read-first" in texts(script.requests[1])
+    assert "in-order" in texts(script.requests[2])
+    assert "it comes after read_page" in texts(script.requests[3])
+
+
+async def test_rule_ends_a_run() -> None:
+    script = Script(pages())
+    result, outcome, reason = await run(script, rules=[Rule("no", never="read_page", effect="end")])
+    assert (outcome, reason, len(script.requests)) == (Outcome.FAILED, EndReason.GUARDRAIL, 1)
+    assert result.final_output

@@ -38,6 +38,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from turnwright.errors import ConfigError, TurnAlreadyEndedError
 from turnwright.journal.turn_journal import JournalFold
+from turnwright.rules import Rule
 from turnwright.store import open_store
 from turnwright_guards.pydantic_ai import LoopGuardCapability
 from turnwright_states import EndReason, Limits, Outcome, facts
@@ -400,3 +401,47 @@ async def test_any_model_ends_within_the_limits(seed: int) -> None:
     assert result.output
     assert guard.ending_of(result).outcome
     assert len(script.requests) <= limits.model_calls
+
+
+#: Page 2 is read only after page 1, and an answer needs a page.
+RULES = [
+    Rule("in-order", before="read_page if args.number == 2", need="read_page if args.number == 1"),
+    Rule("read-first", before="@answer", need="read_page"),
+]
+
+
+async def test_rules_refuse_calls_and_answers_of_a_run() -> None:
+    """A call that a rule couples with an earlier one of its reply is called again."""
+    pages_read: list[int] = []
+
+    def read_page(number: int) -> str:
+        """Read a page."""
+        pages_read.append(number)
+        return f"page {number}"
+
+    first, second = ("read_page", {"number": 1}), ("read_page", {"number": 2})
+    replies = [
+        says("Done."),
+        asks(("c1", *second)),
+        asks(("c2", *first), ("c3", *second)),
+        asks(("c4", *second)),
+        says("Read."),
+    ]
+    script = Script(iter(replies))
+    guard = LoopGuardCapability(rules=RULES)
+    agent: Agent[None, str] = Agent(FunctionModel(script), capabilities=[guard])
+    agent.tool_plain(read_page)
+    result = await agent.run(PROMPT)
+    assert (result.output, str(guard.ending_of(result)), pages_read) == ("Read.", "finished: answered", [1, 2])
+    assert "read-first" in str(script.requests[1])
+    assert "in-order" in str(script.requests[2])
+    assert "it comes after read_page" in str(script.requests[3])
+
+
+async def test_answer_that_rules_refuse_again_and_again_is_not_shown() -> None:
+    guard = LoopGuardCapability(rules=RULES)
+    agent: Agent[None, str] = Agent(FunctionModel(Script(itertools.repeat(says("Done.")))), capabilities=[guard])
+    agent.tool_plain(read_page)
+    result = await agent.run(PROMPT)
+    assert str(guard.ending_of(result)) == "failed: guardrail"
+    assert result.output != "Done."

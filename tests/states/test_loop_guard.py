@@ -39,6 +39,7 @@ from turnwright_states import (
     VerdictMissing,
     facts,
 )
+from turnwright_states.rules import Rule, RuleList
 
 READ = ToolCall(name="read", arguments={"path": "a.py"}, provider_id="toolu_1")
 
@@ -517,3 +518,47 @@ def test_failed_result_is_never_final() -> None:
     (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
     guarded.started(call.id)
     assert isinstance(guarded.result(call.id, CallStatus.ERROR, "no", final=True), Proceed)
+
+
+NEED = Rule("verify-first", before="refund", need="verify if result.ok", same=["order_id"])
+VERIFY = ToolCall(name="verify", arguments={"order_id": "7"})
+REFUND = ToolCall(name="refund", arguments={"order_id": "7"})
+
+
+def test_rule_refuses_the_start_of_a_call() -> None:
+    guarded = LoopGuard(rules=[NEED])
+    (refund,) = guarded.replied("", [REFUND])
+    decision = guarded.started(refund.id)
+    assert not decision.runs
+    assert "refund needs an earlier ok verify" in decision.refusal
+    verify, refund = guarded.replied("", [VERIFY, REFUND])
+    with pytest.raises(InvalidCallError, match="a rule couples it with"):
+        guarded.started(refund.id)
+    assert guarded.started(verify.id).runs
+    guarded.result(verify.id, text='{"ok": true}')
+    assert guarded.started(refund.id).runs
+
+
+def test_rule_asks_a_person_before_a_call_starts() -> None:
+    guarded = LoopGuard(rules=[Rule("large", never="refund", effect="ask")])
+    (refund,) = guarded.replied("", [REFUND])
+    decision = guarded.started(refund.id)
+    assert (decision.runs, decision.refusal) == (False, "")
+    guarded.answered(decision.waits, Decision.APPROVE)
+    assert guarded.started(refund.id).runs
+
+
+def test_rule_ends_the_turn_of_a_guard() -> None:
+    guarded = LoopGuard(rules=[Rule("no", never="refund", effect="end")])
+    verify, refund = guarded.replied("", [VERIFY, REFUND])
+    decision = guarded.started(refund.id)
+    assert not decision.runs
+    assert guarded.may_call_model() == Stopped(EndReason.GUARDRAIL, (), Outcome.FAILED)
+    assert [fact.call for fact in guarded.take_facts() if isinstance(fact, facts.CallSettled)] == [verify.id, refund.id]
+
+
+def test_resumed_guard_keeps_its_rules() -> None:
+    guarded = LoopGuard(rules=[RuleList([NEED])])
+    again = LoopGuard.resume(guarded.take_facts())
+    (refund,) = again.replied("", [REFUND])
+    assert not again.started(refund.id).runs

@@ -22,8 +22,8 @@ from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingImpor
 from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 
 from turnwright.model.http.reply_builder import finish_of
+from turnwright.rules import Rules
 from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
-from turnwright_states.inputs import is_blank
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, maybe_cut_off, tool_call
 
@@ -46,7 +46,8 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
 
     A call beyond the budget gets a `ToolMessage` that says so. At a limit the model answers once more, without tools
     and without `response_format`. Put it first in the list, so that retries of other middleware are inside.
-    `seconds` are checked between steps only. `journal` is the address of a store.
+    `seconds` are checked between steps only. `journal` is the address of a store. `rules` are judged where a call
+    starts. A rule that would ask a person refuses.
 
     An exception of the model or a tool fails the turn and is raised. A turn that is interrupted for a person keeps its
     limits in the same process; where another process resumes the run, it gets a new turn with fresh limits. Raises
@@ -55,9 +56,9 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
 
     state_schema = GuardState
 
-    def __init__(self, limits: Limits | None = None, *, journal: str | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, journal: str | None = None, rules: Rules = ()) -> None:
         super().__init__()
-        self._options = GuardOptions(limits or Limits(), journal).checked()
+        self._options = GuardOptions(limits or Limits(), journal, rules=rules).checked()
         self._turns: OrderedDict[str, GuardedTurn] = OrderedDict()
 
     def before_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
@@ -212,13 +213,15 @@ def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any
     finish, usage = _finish(message), _usage(message)
     if response.structured_response is not None:
         turn.replied(text or repr(response.structured_response), finish=finish, usage=usage, review=True)
-        return response
+        if not turn.over:
+            return None if turn.model_is_next else response
+        return ModelResponse(result=[AIMessage(content=turn.summary)])
     calls = [tool_call(call["name"], call["args"], call["id"] or "") for call in message.tool_calls]
     if calls and finish is Finish.LENGTH:
         calls[-1] = maybe_cut_off(calls[-1], usage)
     decisions = turn.replied(text, calls, finish=finish, usage=usage, review=True)
     if turn.over:
-        answer_text = turn.summary if is_blank(text) else text
+        answer_text = turn.text_after(text)
         answer = AIMessage(
             content=answer_text,
             id=message.id,

@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from msgspec import Struct
 
 from turnwright.errors import ConfigError, need_kind
+from turnwright.rules import Rules
 from turnwright_states import CallStatus, Limits
 from turnwright_states.inputs import is_blank
 
@@ -33,9 +34,10 @@ class GuardedLoop:
     """One turn of your loop. `messages` is the conversation in the client's format, to which the turn adds.
 
     `api` is the client's method: `chat` (`chat.completions.create`), `responses` (`responses.create`) or `anthropic`
-    (`messages.create`). `journal` is the address of a store. The turn is a context manager: at its end it has an
-    ending. An exception in the block fails the turn, one during the conclusion does not and is logged. `seconds` are
-    checked between steps only.
+    (`messages.create`). `journal` is the address of a store. `rules` are judged where a call starts; a refused call
+    gets its result from the guard, and a rule that would ask a person refuses. The turn is a context manager: at its
+    end it has an ending. An exception in the block fails the turn, one during the conclusion does not and is logged.
+    `seconds` are checked between steps only.
 
     Raises `ConfigError` for arguments of another type, limits that a guard cannot keep and another address, and
     `StoreError`.
@@ -49,6 +51,7 @@ class GuardedLoop:
         api: ClientApi = "chat",
         journal: str | None = None,
         session: str | None = None,
+        rules: Rules = (),
     ) -> None:
         if api not in FORMATS:
             raise ConfigError(f"api must be {', '.join(map(repr, FORMATS))}, not {api!r:.80}")
@@ -57,7 +60,7 @@ class GuardedLoop:
         self.messages = messages
         #: The text of the last reply, or the summary of a turn whose model gave none.
         self.text = ""
-        options = GuardOptions(limits or Limits(), journal, session).checked()
+        options = GuardOptions(limits or Limits(), journal, session, rules=rules).checked()
         self._turn = GuardedTurn(options, app=f"loop ({api})", prompt=_prompt(messages))
         #: The calls without a result.
         self._open: dict[str, LoopCall] = {}
@@ -97,8 +100,8 @@ class GuardedLoop:
         if read.paused:
             self._turn.reviewed(PAUSED)
         over, blank = self._turn.over, is_blank(read.text)
-        if over and blank:
-            self._say(self._turn.summary)
+        if over and (last_text := self._turn.text_after(read.text)) != read.text:
+            self._say(last_text)
         elif over:
             self.text = read.text
             self.messages += read.text_only
@@ -145,8 +148,13 @@ class GuardedLoop:
 
     def _starting(self, calls: tuple[LoopCall, ...]) -> Iterator[LoopCall]:
         for call in calls:
-            self._turn.started(call.provider_id)
-            yield call
+            decision = self._turn.started(call.provider_id)
+            if decision.runs:
+                yield call
+            elif self._open.pop(call.id, None) is not None:
+                self._format.add_result(self.messages, call.provider_id, decision.refusal, error=True)
+        if self._turn.over and calls:  # a rule ended the turn
+            self._say(self._turn.summary)
 
     def _settle(self, call: LoopCall, text: str, status: CallStatus) -> None:
         del self._open[call.id]

@@ -40,8 +40,8 @@ from openai.types.responses import (  # pyright: ignore[reportMissingImports]
 )
 
 import turnwright_states as states
+from turnwright.rules import Rules
 from turnwright_states import CallDecision, CallStatus, Limits
-from turnwright_states.inputs import is_blank
 
 from .client_formats import text_of
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
@@ -59,6 +59,7 @@ async def guarded_run(
     *,
     limits: Limits | None = None,
     journal: str | None = None,
+    rules: Rules = (),
     **options: Any,  # noqa: ANN401 (those of `Runner.run`)
 ) -> tuple[RunResult, Ending]:
     """Run an agent as `Runner.run` does, bounded by `limits`, and return its result and the ending of its turn.
@@ -66,13 +67,14 @@ async def guarded_run(
     A call beyond the budget does not run; the model reads why. At a limit the model answers once more, without calls.
     Handoffs count as calls. A sub-agent that is a tool (`Agent.as_tool`) is one call. Its own model calls are not
     bounded by these limits: give it `max_turns`. `seconds` are checked between steps only. `journal` is the address of
-    a store. There is no `max_turns`, unless `options` have it.
+    a store. `rules` are judged before the calls of a reply run; a rule that would ask a person refuses. There is no
+    `max_turns`, unless `options` have it.
 
     An exception fails the turn and is raised. A run that is interrupted for approvals aborts its turn; its state, as
     the prompt, continues it in a new turn, which runs the approved calls. Raises `ConfigError` for limits that a guard
     cannot keep.
     """
-    turn = await _begin(prompt, limits, journal)
+    turn = await _begin(prompt, limits, journal, rules)
     model = _GuardedModel(turn, agent, _config(options))
     try:
         result = await Runner.run(agent, prompt, run_config=model.config, **model.options(options))
@@ -90,13 +92,14 @@ async def guarded_run_streamed(
     *,
     limits: Limits | None = None,
     journal: str | None = None,
+    rules: Rules = (),
     **options: Any,  # noqa: ANN401 (those of `Runner.run_streamed`)
 ) -> "GuardedStream":
     """Run an agent as `guarded_run` does, and return its events as `Runner.run_streamed` does.
 
     Each reply arrives complete, in one event: a streamed reply would be shown before its calls could be refused.
     """
-    turn = await _begin(prompt, limits, journal)
+    turn = await _begin(prompt, limits, journal, rules)
     model = _GuardedModel(turn, agent, _config(options))
     result = Runner.run_streamed(agent, prompt, run_config=model.config, **model.options(options))
     return GuardedStream(turn, model, result)
@@ -132,10 +135,12 @@ class GuardedStream:
         await self._turn.in_thread(self._model.finish, self.result)
 
 
-async def _begin(prompt: str | list[Item] | RunState[Any], limits: Limits | None, journal: str | None) -> GuardedTurn:
+async def _begin(
+    prompt: str | list[Item] | RunState[Any], limits: Limits | None, journal: str | None, rules: Rules
+) -> GuardedTurn:
     original_input: str | list[Item] = getattr(prompt, "_original_input", prompt)  # that of a state
     prompt_text = original_input if isinstance(original_input, str) else _last_user_text(original_input)
-    options = GuardOptions(limits or Limits(), journal).checked()
+    options = GuardOptions(limits or Limits(), journal, rules=rules).checked()
     return await GuardedTurn.begin(options, app="openai-agents", prompt=prompt_text)
 
 
@@ -335,16 +340,23 @@ class _GuardedModel(Model):  # type: ignore[misc]
         finish = states.Finish.LENGTH if cut_off else states.Finish.STOP
         decisions = turn.replied(text, calls, finish=finish, usage=_usage(response), review=True)
         if turn.over:
-            bare = replace(response, output=[item for item in output if item not in call_items])
-            return _said(bare, turn.summary) if is_blank(text) else bare
+            return self._bare(response, text)
         if call.conclude or not call_items:
             return None if turn.model_is_next else response
-        refused = {decision.provider_id: decision for decision in decisions if not decision.runs}
-        runs = frozenset(decision.provider_id for decision in decisions if decision.runs)
-        for own in runs:
-            turn.started(own)
+        started = {decision.provider_id: turn.started(decision.provider_id) for decision in decisions if decision.runs}
+        if turn.over:  # a rule ended the turn
+            return self._bare(response, "")
+        decided = {decision.provider_id: decision for decision in decisions} | started
+        refused = {name: decision for name, decision in decided.items() if not decision.runs}
+        runs = frozenset(decided) - frozenset(refused)
         self._refuse(response, refused, runs, place)
         return replace(response, output=[item for item in output if _call_id(item) not in refused]) if runs else None
+
+    def _bare(self, response: ModelResponse, text: str) -> ModelResponse:
+        """Return the reply of a turn that is over: its text, or else the summary, without its calls."""
+        bare = replace(response, output=[item for item in response.output if not _call_id(item)])
+        last_text = self._turn.text_after(text)
+        return bare if last_text == text else _said(bare, last_text)
 
     def _refuse(
         self, response: ModelResponse, refused: dict[str, CallDecision], runs: frozenset[str], place: int

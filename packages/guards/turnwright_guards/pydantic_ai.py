@@ -27,8 +27,8 @@ from pydantic_ai.settings import ModelSettings
 from pydantic_core import to_json
 
 from turnwright.model.http.reply_builder import finish_of
+from turnwright.rules import Rules
 from turnwright_states import CallStatus, Limits, Usage
-from turnwright_states.inputs import is_blank
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 
@@ -44,6 +44,8 @@ class LoopGuardCapability(AbstractCapability[Any]):
     A call beyond the budget fails with a result that says so. At a limit the model answers once more, without function
     tools: with a text, or with the agent's output if that is not text. A run whose agent accepts neither raises
     `TurnAlreadyEndedError`. `seconds` are checked between steps only. `journal` is the address of a store.
+    `rules` are judged where a call starts. A rule that would ask a person refuses. A streamed answer is shown before a
+    rule can refuse it: its run ends, and its ending is not `finished`.
 
     An exception fails the turn and is raised. A run that ends with deferred calls aborts its turn. The run that
     continues it has a turn of its own, and first runs the approved calls, which do not count again. Raises
@@ -52,11 +54,12 @@ class LoopGuardCapability(AbstractCapability[Any]):
 
     limits: Limits = field(default_factory=Limits)
     journal: str | None = None
+    rules: Rules = ()
     _run: "_Run | None" = field(default=None, repr=False)
     _endings: OrderedDict[str, Ending] = field(default_factory=OrderedDict, repr=False)
 
     def __post_init__(self) -> None:
-        self._options = GuardOptions(self.limits, self.journal).checked()
+        self._options = GuardOptions(self.limits, self.journal, rules=self.rules).checked()
 
     def ending_of(self, result: AgentRunResult[Any]) -> Ending:
         """Return the ending of a run. Raises `KeyError` for a run of other agents, or after 256 later ones."""
@@ -211,8 +214,9 @@ class _Run:
         self.turn.replied(text, tool_calls, finish=finish, usage=_usage(response), review=True)
         if not self.turn.over:
             return None if self.turn.model_is_next and (self.call.conclude or not calls) else response
-        text_parts = [TextPart(self.turn.summary)] if is_blank(text) else []
-        rest = [part for part in response.parts if part not in calls]
+        last_text = self.turn.text_after(text)
+        text_parts = [TextPart(last_text)] if last_text != text else []
+        rest = [part for part in response.parts if part not in calls and not text_parts]
         return replace(response, parts=[*rest, *text_parts]) if calls or text_parts else response
 
     def finish(self) -> None:

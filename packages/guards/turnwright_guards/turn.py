@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from turnwright._base.ids import new_id
 from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError, need_kind
 from turnwright.model.http.json_text import whole_object
+from turnwright.rules import RuleError, Rules, make_rule_sets
 from turnwright.store import NewTurn
 from turnwright.store.sessions import default_title
 from turnwright.transcript.wording import conclude_instruction, cut_off_problem, fixed_summary, hint_text
@@ -37,6 +38,10 @@ from turnwright_states import (
     Usage,
     VerdictMissing,
 )
+from turnwright_states.call import CallState
+from turnwright_states.facts import Reviewed
+from turnwright_states.inputs import is_blank
+from turnwright_states.rules import InvalidRuleError
 
 from .journal import GuardJournal
 
@@ -49,6 +54,8 @@ CONTINUED: Final = "the loop did not accept this reply as the answer"
 NO_RESULT: Final = "no result was reported"
 #: The result of a call that is not one of the last reply.
 UNKNOWN_CALL: Final = "not executed: the turn does not know this call"
+#: The result of a call that a rule couples with an earlier one of its reply.
+COUPLED: Final = "not executed: by a rule it comes after {}, which has no result yet: call it again"
 
 
 class Ending(Struct, frozen=True):
@@ -82,15 +89,23 @@ class GuardOptions(Struct, frozen=True):
     journal: str | None = None
     session: str | None = None
     clock: Callable[[], float] = time.monotonic
+    rules: Rules = ()
 
     def checked(self) -> "GuardOptions":
-        """Return these options. Raises `ConfigError` for other objects, and for limits that a guard cannot keep."""
+        """Return these options. Raises `ConfigError` for other objects, and for what a guard cannot keep."""
         need_kind("limits", self.limits, Limits, "Limits(steps=...)")
         if self.limits.doom_response == "ask":
             raise ConfigError("doom_response: a guard has nobody to ask: use 'stop'")
         if self.limits.cost is not None:
             raise ConfigError("cost: a guard knows no prices: limit `tokens` instead")
-        return self
+        if not self.rules:
+            return self
+        rule_sets = make_rule_sets(self.rules, "rules")
+        for rule in (rule for rule_set in rule_sets for rule in rule_set.rules):
+            if rule.scope == "session":
+                raise ConfigError(f"rule {rule.name!r}: a guard remembers one turn, no session: use an engine")
+        # Nobody is asked, so a rule that would ask refuses.
+        return replace(self, rules=rule_sets, limits=self.limits.model_copy(update={"max_pauses": 0}))
 
 
 class GuardedTurn:
@@ -106,7 +121,14 @@ class GuardedTurn:
         self.id = new_id()
         self._clock, self._start = options.clock, options.clock()
         self._lock = RLock()
-        self._guard = LoopGuard(options.limits, prompt=prompt, session=options.session, model=model)
+        try:
+            self._guard = LoopGuard(
+                options.limits, prompt=prompt, session=options.session, model=model, rules=options.rules
+            )
+        except InvalidRuleError as error:
+            raise RuleError(error.why, rule=error.rule) from None
+        #: Why a rule refused the last answer, for the next request.
+        self._feedback = ""
         #: The calls of the last reply by the provider's ids, which may repeat.
         self._calls: dict[str, list[CallDecision]] = {}
         self._journal: GuardJournal | None = None
@@ -157,6 +179,12 @@ class GuardedTurn:
         ending = self.ending
         return "" if ending is None else fixed_summary(self._guard.machine.turn, ending.reason, ())
 
+    def text_after(self, text: str) -> str:
+        """Return the last text of a turn that is over: `text`, or the summary if it is blank or was refused."""
+        ending = self.ending
+        is_refused = ending is not None and ending.outcome is Outcome.FAILED
+        return self.summary if is_refused or is_blank(text) else text
+
     def next_call(self) -> NextCall:
         """Return what the next request is like.
 
@@ -172,7 +200,9 @@ class GuardedTurn:
             self._save()
             match may:
                 case Proceed(tools=tools, nudge=nudge, stall=stall):
-                    return NextCall(tools, hint_text(stall) if nudge or stall else "")
+                    hints = [self._feedback, hint_text(stall) if nudge or stall else ""]
+                    self._feedback = ""
+                    return NextCall(tools, "\n\n".join(filter(None, hints)))
                 case Stopped(outcome=None, reason=reason, second_try=again):
                     words = conclude_instruction(self._guard.machine.turn, reason, again=again)
                     return NextCall(tools=False, hint=words, conclude=True)
@@ -223,16 +253,16 @@ class GuardedTurn:
     def settle_rest(self, results: Mapping[str, tuple[str, CallStatus]], *, final: bool = False) -> None:
         """Record results of open calls by the provider's ids. `final`: the last one is the turn's answer."""
         with self._lock:
-            may = self._guard.may_call_model()
-            calls = may.calls if isinstance(may, ResultsMissing) else ()
-            answered_calls = [call for call in calls if call.provider_id in results]
+            answered_calls = [call.made for call in self._guard.machine.turn.open_calls()]
+            answered_calls = [call for call in answered_calls if call.provider_id in results]
             for call in answered_calls:
                 self.settled(call.id, *results[call.provider_id], final=final and call is answered_calls[-1])
 
     def started(self, provider_id: str) -> CallDecision:
         """Record that a call is about to run, and return the decision: a refused one must not run.
 
-        A call that is not one of the last reply, and any call after the end, is refused.
+        A call that is not one of the last reply, and any call after the end, is refused. So is one that a rule couples
+        with an earlier call without a result: frameworks run the calls of a reply together.
         """
         with self._lock:
             waiting = self._calls.get(provider_id) or []
@@ -240,9 +270,19 @@ class GuardedTurn:
             if decision is None or self.over:
                 return CallDecision("", "", provider_id, UNKNOWN_CALL)
             if decision.runs:
-                decision = self._guard.started(decision.id, elapsed=self._elapsed())
+                decision = self._begin_call(decision)
                 self._save()
             return decision
+
+    def _begin_call(self, decision: CallDecision) -> CallDecision:
+        turn = self._guard.machine.turn
+        call = turn.batch.get(decision.id)
+        blocker = None if call is None or call.state is not CallState.READY else turn.find_blocker(call)
+        if blocker is None:
+            return self._guard.started(decision.id, elapsed=self._elapsed())
+        refusal = COUPLED.format(blocker.name)
+        self._guard.result(decision.id, CallStatus.REFUSED, refusal, elapsed=self._elapsed())
+        return replace(decision, refusal=refusal)
 
     def settled(self, call: str, text: str, status: CallStatus = CallStatus.OK, *, final: bool = False) -> None:
         """Record the result of a call. `final`: it is the turn's answer. Does nothing if the turn has ended."""
@@ -298,6 +338,8 @@ class GuardedTurn:
 
     def _save(self) -> None:
         facts = self._guard.take_facts()
+        refused = [fact.feedback for fact in facts if isinstance(fact, Reviewed) and fact.refused and fact.rules]
+        self._feedback = refused[-1] if refused else self._feedback
         if self._journal is not None:
             if facts:
                 self._journal.append(facts, self._guard.machine.turn)

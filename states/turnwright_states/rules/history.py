@@ -182,7 +182,7 @@ class History:
     )
 
     def __init__(self, rules: "RuleList | Iterable[Rule | RuleList] | CompiledRules", *, path: str = "") -> None:
-        compiled = rules if isinstance(rules, CompiledRules) else CompiledRules(_rule_sets(rules))
+        compiled = rules if isinstance(rules, CompiledRules) else CompiledRules(list_rule_sets(rules))
         self._compiled = compiled
         self._monitors = [monitor.copy() for monitor in compiled.monitors]
         for monitor in self._monitors:
@@ -504,7 +504,7 @@ class History:
         return opened.turn == self._turn or monitor.rule.scope == "session"
 
 
-def _rule_sets(rules: RuleList | Iterable[Rule | RuleList]) -> list[RuleList]:
+def list_rule_sets(rules: RuleList | Iterable[Rule | RuleList]) -> list[RuleList]:
     """Return sets of rules; rules that stand alone are one set without groups."""
     if isinstance(rules, RuleList):
         return [rules]
