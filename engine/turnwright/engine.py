@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
 
     from .journal.fork_changes import ForkChanges
+    from .journal.polling import WaitPoller
     from .rules import Rule, RuleSet
     from .runtime.engine_arguments import EngineArguments
     from .runtime.handle import TurnHandle
@@ -115,6 +116,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 #: Seconds between two looks of a worker at the outbox.
 _DELIVERY_INTERVAL: Final = 1.0
+#: Seconds between two looks of a worker at the calls that wait for a server.
+_POLL_INTERVAL: Final = 1.0
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
@@ -308,6 +311,7 @@ class Engine(Generic[DepsT]):
         #: The outbox of the store, if there are subscribers, and whether they are in it.
         self._outbox = outbox_store(self.store) if self._subscribers else None
         self._is_subscribed = not self._subscribers
+        self._poller: WaitPoller | None = None
         self._models = opened
         self._hub = EventBus(on_event, observe_segment)
         self._runtime = runtime
@@ -428,7 +432,11 @@ class Engine(Generic[DepsT]):
         self._need_open()
         self._work.listener = listener
         await self._subscribe()
-        async with background_task(self._deliver_always) if self._subscribers else NO_CONTEXT:
+        poller = self._wait_poller()
+        async with (
+            background_task(self._deliver_always) if self._subscribers else NO_CONTEXT,
+            background_task(self._poll_always, poller) if poller.is_needed else NO_CONTEXT,
+        ):
             await self._runtime.run_worker(stopping)
 
     @overload
@@ -563,6 +571,24 @@ class Engine(Generic[DepsT]):
             except StoreError as error:
                 _LOG.warning("no notice is delivered until the store can be reached again: %s", error)
             await anyio.sleep(_DELIVERY_INTERVAL)
+
+    def _wait_poller(self) -> "WaitPoller":
+        from .journal.polling import WaitPoller  # noqa: PLC0415 (of workers, and of recoveries)
+
+        if self._poller is None:
+            self._poller = WaitPoller(self._open_store, self.setup.tools, self.setup.now)
+        return self._poller
+
+    async def _poll_always(self, poller: "WaitPoller") -> None:
+        """Ask tools about the calls that wait, until canceled, as a worker does."""
+        while True:
+            try:
+                for turn_id in await poller.poll():
+                    fold = await JournalFold.read(self._open_store, turn_id)
+                    await self._runtime.submit(turn_id, fold.segment)
+            except StoreError as error:
+                _LOG.warning("no task is looked at until the store can be reached again: %s", error)
+            await anyio.sleep(_POLL_INTERVAL)
 
     async def _report_outbox(self) -> None:
         """Report the numbers of notices to the telemetry."""
@@ -757,7 +783,9 @@ class Engine(Generic[DepsT]):
         alone with a warning: its tools, model, code or dependencies are missing. `max_parallel_tools` turns run at
         once.
         """
-        at_once = self.setup.max_parallel_tools
+        at_once, poller = self.setup.max_parallel_tools, self._wait_poller()
+        if poller.is_needed:
+            await poller.poll()
         results = await recover_turns(self._open_store, self._turns.resume, now=self.setup.now, at_once=at_once)
         return [await self._typed_by_registry(result) for result in results]
 

@@ -347,6 +347,18 @@ class Tool(ABC, Generic[DepsT_contra]):
                 raise Retry(again.feedback) from error
             raise ToolFailedError(describe(error)) from error
 
+    @property
+    def watches_waits(self) -> bool:
+        """Whether a worker asks this tool about its calls that wait for results: see `is_ready`."""
+        return False
+
+    async def is_ready(self, data: JsonValue) -> bool:  # noqa: ARG002 (of a tool that watches)
+        """Return whether a call that waits for its result shall run again. `data` is its `Later(kept=...)`."""
+        return False
+
+    async def give_up(self, data: JsonValue) -> None:
+        """Drop the work of a call that waited, and whose turn or wait has ended otherwise."""
+
     @abstractmethod
     async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Do the work of one call with the values from `parse`. The return value becomes a `ToolResult`."""

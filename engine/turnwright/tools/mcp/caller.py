@@ -11,6 +11,7 @@ from mcp_types import (
     ElicitRequestParams,
     ElicitRequestURLParams,
     ElicitResult,
+    InputRequests,
     InputRequiredResult,
 )
 from pydantic import BaseModel, JsonValue, ValidationError
@@ -18,6 +19,7 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from turnwright._base.words import cut_clean
 from turnwright.tools.context import Ask, NeedsPersonError, ToolContext
 from turnwright.tools.errors import ToolError
+from turnwright.tools.later import WEEK, Later
 from turnwright.tools.result import STRUCTURED_LIMIT, json_size
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.limits import MAX_ANSWERS
@@ -42,6 +44,11 @@ class Round(BaseModel):
     responses: dict[str, ElicitResult] = {}
     #: The number of the call's replies before this round, and of those that are used.
     replies: int = 0
+    #: The id of the task that the call became, the seconds for which the server keeps it, and the keys of its requests
+    #: that were answered: a task may show them for a while.
+    task: str = ""
+    seconds: float | None = None
+    answered: list[str] = []
 
     @property
     def open_requests(self) -> dict[str, ElicitRequest]:
@@ -115,13 +122,27 @@ class Caller:
 
     def begin_round(self, result: InputRequiredResult) -> Round:
         """Take the server's requests and its state. Raises `ToolError` for requests that are not offered."""
-        requests: dict[str, ElicitRequest] = {}
-        for key, request in (result.input_requests or {}).items():
+        self.round = Round(state=result.request_state, requests=self.offered_requests(result.input_requests or {}))
+        return self.round
+
+    def begin_task(self, task: str, seconds: float | None) -> Round:
+        """Take the task that the call became."""
+        self.round = Round(task=task, seconds=seconds)
+        return self.round
+
+    def offered_requests(self, requests: InputRequests) -> dict[str, ElicitRequest]:
+        """Return a server's requests. Raises `ToolError` for those that are not offered."""
+        offered: dict[str, ElicitRequest] = {}
+        for key, request in requests.items():
             if not isinstance(request, ElicitRequest):
                 raise ToolError(f"server {self.server}: it needs {request.method}, which is not offered")
-            requests[key] = request
-        self.round = Round(state=result.request_state, requests=requests)
-        return self.round
+            offered[key] = request
+        return offered
+
+    def wait_for_task(self) -> Later:
+        """Return the wait for the result of the call's task, while the server keeps it."""
+        seconds = WEEK if self.round is None or self.round.seconds is None else self.round.seconds
+        return Later(expires_in=max(seconds, 1.0), kept=self._kept_round())
 
     def fill_round(self, current: Round) -> None:
         """Answer the requests of a round with the next replies.

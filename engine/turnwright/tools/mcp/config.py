@@ -132,7 +132,8 @@ class McpServer(BaseModel):
     `include` and `exclude` have names of tools, or patterns such as `read_*`. Tools in `auto_approve` need no approval.
     `approve` is the policy for the others. `timeout` limits a call, and `startup` the time until the server has sent
     its tools, both in seconds. None means the caller's value. `oauth` says how to log in at a server over HTTP; None
-    switches logins off, as an `Authorization` header does.
+    switches logins off, as an `Authorization` header does. With `tasks` the server may make a call a task, whose result
+    comes later.
 
     These names of other clients are accepted too: `includeTools`, `enabledTools`, `enabled_tools` and `tools`;
     `excludeTools`, `disabledTools` and `disabled_tools`; `autoApprove`, `alwaysAllow` and `trust`; `tool_timeout_sec`
@@ -158,6 +159,7 @@ class McpServer(BaseModel):
     auto_approve: Names = Field(default=(), validation_alias=AliasChoices("autoApprove", "alwaysAllow"))
     approve: Approve | None = None
     timeout: _Timeout | None = Field(default=None, validation_alias=AliasChoices("tool_timeout_sec", "timeout"))
+    tasks: bool = False
     #: The values of environment variables, which no message may show.
     hidden: frozenset[str] = Field(default=frozenset(), repr=False, exclude=True)
     startup: _Timeout | None = Field(default=None, validation_alias=AliasChoices("startup_timeout_sec", "startup"))

@@ -80,7 +80,14 @@ async def mcp_tools(
         for name, (target, remedy) in targets.items():
             server = target if isinstance(target, McpServer) else _PLAIN
             way = _way(name, target, _folder(logins), remedy)
-            session = McpSession(name, way, background.group, startup=server.startup or startup, secrets=server.secrets)
+            session = McpSession(
+                name,
+                way,
+                background.group,
+                startup=server.startup or startup,
+                secrets=server.secrets,
+                tasks=server.tasks,
+            )
             sessions.append((session, server))
         try:
             listed = await _start([session for session, _ in sessions])

@@ -22,13 +22,15 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import JsonValue, ValidationError
 
 from turnwright._base.version import VERSION
+from turnwright._base.words import cut_clean
 from turnwright.privacy.secrets import Secrets
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
 from turnwright.tools.timing import clock_stopped
 
-from .caller import Caller
+from .caller import Caller, Round
 from .connect import Connect, InProcess, ServerLog, open_transport
+from .tasks import SHORTEST_INTERVAL, CreatedTask, TaskExtension, TaskState, cancel_task, get_task, update_task
 from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
 #: The connection to a server: a function that makes a transport, a server in this process, or an open client.
@@ -47,6 +49,9 @@ _REFUSED_WITHOUT_WORDS: Final = "server returned an error response"
 _MOST_PAGES: Final = 1_000
 #: The maximum number of a server's requests in one call. The pauses of the turn limit it too.
 _MOST_ROUNDS: Final = 100
+#: Seconds until a task is looked at again after an error, and the characters of a task's error that are shown.
+_AFTER_ERROR: Final = 30.0
+_SHOWN: Final = 500
 #: Seconds before a round in which the server asked for nothing but another round: the first, and the most.
 _SHORTEST_REST: Final = 0.05
 _LONGEST_REST: Final = 0.25
@@ -151,9 +156,20 @@ class McpSession:
     """
 
     def __init__(
-        self, name: str, way: Way, group: anyio.abc.TaskGroup, *, startup: float, secrets: frozenset[str] = frozenset()
+        self,
+        name: str,
+        way: Way,
+        group: anyio.abc.TaskGroup,
+        *,
+        startup: float,
+        secrets: frozenset[str] = frozenset(),
+        tasks: bool = False,
     ) -> None:
         self.name = name
+        #: Whether the server may make a call a task.
+        self.tasks = tasks
+        #: When each task may be looked at again, by the clock of the event loop.
+        self._next_looks: dict[str, float] = {}
         self._way = way
         self._group = group
         self._startup = startup
@@ -223,6 +239,8 @@ class McpSession:
         if client is self._way or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await client.call_tool(tool, arguments, progress_callback=progress, meta=meta)
         current = caller.resume_round()
+        if current.task:
+            return await self._continue_task(client, caller, current)
         for _ in range(_MOST_ROUNDS):
             caller.fill_round(current)
             send = partial(
@@ -234,6 +252,7 @@ class McpSession:
                 request_state=current.state,
                 meta=meta,
                 allow_input_required=True,
+                allow_claimed=True,
             )
             try:
                 result = await send()
@@ -244,11 +263,64 @@ class McpSession:
                 result = await send()
             if isinstance(result, types.CallToolResult):
                 return result
+            if isinstance(result, CreatedTask):
+                seconds = None if result.ttl_ms is None else result.ttl_ms / 1000
+                return await self._continue_task(client, caller, caller.begin_task(result.task_id, seconds))
+            if not isinstance(result, types.InputRequiredResult):
+                raise ToolError(f"server {self.name}: its answer violates the protocol: another kind of result")
             current = caller.begin_round(result)
             if not current.requests:
                 await anyio.sleep(rest)
                 rest = min(2 * rest, _LONGEST_REST)
         raise ToolError(f"server {self.name}: it asked for more than {_MOST_ROUNDS} rounds in one call")
+
+    async def _continue_task(self, client: Client, caller: Caller, current: Round) -> types.CallToolResult:
+        """Return the result of a task. Raises `NeedsPersonError` for its questions, and `Later` while it works."""
+        while True:
+            if current.requests:
+                caller.fill_round(current)
+                await update_task(client.session, current.task, current.responses)
+                current.answered += current.responses
+                current.requests, current.responses = {}, {}
+            state = await get_task(client.session, current.task)
+            if state.status == "completed":
+                return types.CallToolResult.model_validate(state.result)
+            if state.status in ("failed", "cancelled"):
+                why = state.error.get("message") or state.status_message or f"the task was {state.status}"
+                raise ToolError(f"server {self.name}: {self.hide(cut_clean(str(why), _SHOWN))}")
+            open_requests = {key: value for key, value in state.input_requests.items() if key not in current.answered}
+            if state.status != "input_required" or not open_requests:
+                self._next_looks[current.task] = anyio.current_time() + _interval(state)
+                raise caller.wait_for_task()
+            current.requests = caller.offered_requests(open_requests)
+
+    async def is_ready(self, data: JsonValue) -> bool:
+        """Return whether the call with this kept data can go on: its task has ended, or asks something.
+
+        A server that cannot be reached now is asked again later.
+        """
+        kept_round = Round.of(data)
+        if not kept_round.task or anyio.current_time() < self._next_looks.get(kept_round.task, 0.0):
+            return False
+        try:
+            connection = await self._ensure_connection()
+            state = await get_task(connection.open_client.session, kept_round.task)
+        except (ServerDownError, ValidationError, RuntimeError) as error:
+            _LOG.warning("server %s: task %s cannot be read now: %s", self.name, kept_round.task, describe(error))
+            self._next_looks[kept_round.task] = anyio.current_time() + _AFTER_ERROR
+            return False
+        except MCPError:  # it does not know the task: the call says why
+            return True
+        self._next_looks[kept_round.task] = anyio.current_time() + _interval(state)
+        return state.is_ready({*kept_round.answered})
+
+    async def cancel_task(self, data: JsonValue) -> None:
+        """Ask the server to end the task of a call that nobody waits for. Errors are ignored."""
+        kept_round = Round.of(data)
+        self._next_looks.pop(kept_round.task, None)
+        if kept_round.task:
+            with suppress(MCPError, ServerDownError, RuntimeError, ValidationError):
+                await cancel_task((await self._ensure_connection()).open_client.session, kept_round.task)
 
     async def _consider(self, error: MCPError, connection: _Connection, caller: Caller) -> None:
         """Return if the call must be repeated, else raise `NeedsPersonError` or `ToolError`."""
@@ -362,6 +434,7 @@ class McpSession:
             open_transport(way, connection.log) if callable(way) else way,
             client_info=_CLIENT_INFO,
             elicitation_callback=self._answer,
+            extensions=[TaskExtension()] if self.tasks else None,
             message_handler=partial(self._on_message, connection),
             cache=None,
         )
@@ -402,6 +475,11 @@ async def _end(connection: _Connection) -> None:
             await connection.gone.wait()
         connection.scope.cancel()
         await connection.gone.wait()
+
+
+def _interval(state: TaskState) -> float:
+    """Return the seconds until a task may be looked at again."""
+    return max(SHORTEST_INTERVAL, (state.poll_interval_ms or 0) / 1000)
 
 
 def _meta(context: ToolContext) -> types.RequestParamsMeta:

@@ -68,6 +68,19 @@ class McpTool(Tool):
         self._schema = schema if isinstance(schema, dict) and is_quick(schema) else None
 
     @property
+    def watches_waits(self) -> bool:
+        """Whether calls may become tasks, at which a worker looks."""
+        return self._session.tasks
+
+    async def is_ready(self, data: JsonValue) -> bool:
+        """Return whether the task of a waiting call has ended, or asks something."""
+        return await self._session.is_ready(data)
+
+    async def give_up(self, data: JsonValue) -> None:
+        """Cancel the task of a call that no longer waits."""
+        await self._session.cancel_task(data)
+
+    @property
     def may_answer(self) -> bool:
         """Never: a server's result goes to the model."""
         return False
