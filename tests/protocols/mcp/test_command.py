@@ -73,6 +73,24 @@ async def test_client_approves_a_call(cli: "Cli", endpoint: "Endpoint", argument
     assert all(json.loads(line) for line in facts.splitlines())
 
 
+def test_agent_calls_an_agent_of_another_process_by_the_settings(
+    cli: "Cli", endpoint: "Endpoint", arguments: list[str]
+) -> None:
+    (settings,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    servers: dict[str, Any] = json.loads(settings)
+    servers["mcpServers"]["agents"] |= {
+        "command": sys.executable,
+        "args": arguments,
+        "env": {**cli.env, "OPENAI_API_KEY": "another"},  # the fixture looks for its own in all files
+        "autoApprove": ["*"],
+    }
+    cli.write("mcp.json", json.dumps(servers))
+    endpoint.calls(("agents__clerk", {"prompt": "Pay 5"})).says("It is paid.").says("The clerk paid.")
+    done = cli.run("run", "--mcp", "mcp.json", "--model", "openai/scripted", "--store", "memory:", "Ask the clerk")
+    assert (done.code, "The clerk paid." in done.out) == (0, True)
+    assert "It is paid." in json.dumps(endpoint.requests[-1].body["messages"])
+
+
 def test_settings_of_the_page_name_the_command() -> None:
     (settings,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert json.loads(settings)["mcpServers"]["agents"]["args"][:2] == ["mcp", "serve"]
