@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -28,16 +29,17 @@ from turnwright.journal.inbox import has_request, steers
 from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import asks_for
-from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.tools import Tool, ToolContext
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright_states import Cause, Limits, Outcome, State
 from turnwright_states import facts as f
-from turnwright_states.facts import Fact
 from turnwright_states.replay import replay
 from turnwright_states.verdict import Verdict
 from turnwright_testing.clock import run
-from turnwright_testing.faults import StoreWrapper
+from turnwright_testing.faults import StoreCall, StoreWrapper
+
+R = TypeVar("R")
 
 AGENT = Agent(name="Anybody")
 #: What may be raised in the face of who acts at the wrong moment, or who was killed.
@@ -104,45 +106,14 @@ class Mortal(StoreWrapper):
         if self.dead:
             raise StoreError("its process is dead")
 
-    async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        """See `Store.claim`."""
-        await self._round()
-        return await super().claim(turn_id, abandoned=abandoned)
-
-    async def release(self, claim: Claim, *, crashed: bool = False) -> None:
-        """See `Store.release`."""
-        for _ in range(self._releasing):
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        """Make a call. The process may die before it, and after an append."""
+        for _ in range(self._releasing if call.name == "release" else 1):
             await self._round()
-        await super().release(claim, crashed=crashed)
-
-    async def append(
-        self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
-    ) -> list[InboxItem]:
-        """See `Store.append`. The process may die before, or after."""
-        await self._round()
-        waiting = await super().append(claim, facts, status, consumed)
-        await self._round()
-        return waiting
-
-    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`."""
-        await self._round()
-        return await super().facts(turn_id, after)
-
-    async def inbox(self, turn_id: str) -> list[InboxItem]:
-        """See `Store.inbox`."""
-        await self._round()
-        return await super().inbox(turn_id)
-
-    async def is_driven(self, turn_id: str) -> bool:
-        """See `Store.is_driven`."""
-        await self._round()
-        return await super().is_driven(turn_id)
-
-    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        """See `Store.post`."""
-        await self._round()
-        return await super().post(*items)
+        result = await super().around(call, make)
+        if call.name == "append":
+            await self._round()
+        return result
 
 
 @dataclass

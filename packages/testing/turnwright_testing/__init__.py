@@ -3,6 +3,11 @@
 A store that fails on purpose, whole turns as values and as recordings, and what must hold of any turn. These are
 imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugin` need pytest; `strategies` and `fuzz`
 need Hypothesis.
+
+A script, a recording and the choices of a simulation decide alike what happens next. Another source of decisions
+overrides one method for each part of the world: `FlakyModel.next_line` for replies, `behavior.Stage.choose` for calls,
+and `FaultyStore.fault`, or `around`, for the store. `hook_script.DecidedCode` asks one function about hooks, guardrails
+and validators.
 """
 
 from .behavior import Asks, Behavior, Driven, Execution, Floods, Hangs, Raises, Returns, Runs
