@@ -24,10 +24,10 @@ from turnwright import (
 )
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
-from turnwright.store import InboxItem, SqliteStore, Store, open_store
+from turnwright.store import SqliteStore, Store, open_store
 from turnwright_states.facts import Answered, CallSettled
 from turnwright_states.replay import replay
-from turnwright_testing.faults import DriverProcess, KillAt, KillingStore, StoreWrapper, kill_this_process
+from turnwright_testing.faults import DriverProcess, KillAt, KillingStore, kill_this_process
 
 pytestmark = pytest.mark.anyio
 
@@ -36,27 +36,13 @@ FACTS = ["call_started", "call_waiting", "paused", "answered", "call_settled"]
 #: Each place where a process may die: at an append with a fact, in the tool, in a hook, or at the post of the result.
 PLACES: list[KillAt | str] = [
     *(KillAt(fact=fact, after=after) for fact in FACTS for after in (False, True)),
+    *(KillAt("post", after=after) for after in (False, True)),
     "tool",
     "hook",
-    "before post",
-    "after post",
 ]
 #: Who gives the result: a process after the crash, one before recovery, or the tool itself before it returns.
 OnCrash = Literal["rerun", "ask"]
 Settler = Literal["late", "before recovery", "early"]
-
-
-class KillingInbox(StoreWrapper):
-    """Kills this process at its first post."""
-
-    def __init__(self, inner: Store, *, after: bool) -> None:
-        super().__init__(inner)
-        self._after = after
-
-    async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
-        if self._after:
-            await self.inner.post(*items)
-        kill_this_process()
 
 
 def reply(request: ModelRequest) -> ModelResponse | str:
@@ -85,8 +71,6 @@ def make_engine(folder: Path, place: KillAt | str | None, settler: Settler, on_c
     store: Store = open_store(f"sqlite:///{folder}/turns.db")
     if isinstance(place, KillAt):
         store = KillingStore(store, place)
-    elif place is not None and place.endswith("post"):
-        store = KillingInbox(store, after=place == "after post")
     return Engine(model=ScriptedModel(reply, repeat=True), tools=[render], hooks=[hook], store=store)
 
 

@@ -56,8 +56,8 @@ def main() -> int:
 
 def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.faults", description=__doc__)
-    parser.add_argument("--sqlite", type=int, default=600, metavar="N", help="trials on SQLite (%(default)s)")
-    parser.add_argument("--postgres", type=int, default=250, metavar="N", help="trials on PostgreSQL (%(default)s)")
+    parser.add_argument("--sqlite", type=int, default=500, metavar="N", help="trials on SQLite (%(default)s)")
+    parser.add_argument("--postgres", type=int, default=200, metavar="N", help="trials on PostgreSQL (%(default)s)")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="which trials (%(default)s)")
     parser.add_argument("--processes", type=int, default=2, metavar="N", help="trials at once (%(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from turnwright_states import Outcome
+from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_testing.faults.audit import CLAIMS as TURN_CLAIMS
 from turnwright_testing.faults.audit import WitnessedTurn
@@ -14,9 +14,15 @@ from .trial import Evidence
 
 #: Words after which the fourth one is a place in the journal.
 _PLACED: Final = ("claimed", "wrote")
-_ARTICLES: Final = {"create": "creating the turn", "claim": "a claim", "append": "an append", "release": "a release"}
+_ARTICLES: Final = {
+    "create": "creating the turn",
+    "claim": "a claim",
+    "append": "an append",
+    "release": "a release",
+    "post": "a post",
+}
 _NEITHER: Final = "turns that neither ended nor paused"
-_WORDS: Final = "acknowledged aborts and messages lost"
+_WORDS: Final = "acknowledged aborts, messages and results lost"
 #: What a report counts, in its order: none of these may happen.
 CLAIMS: Final = (*TURN_CLAIMS, _WORDS)
 
@@ -58,7 +64,7 @@ def audit(evidence: Evidence) -> Audit:
         executions=len(turn.ran),
         requests=sum(line.words[0] == "asked" for line in evidence.lines),
         answers=sum(isinstance(fact, f.Answered) for _, fact in evidence.facts),
-        words=len(evidence.messages) + evidence.aborted,
+        words=len(evidence.messages) + len(evidence.results) + evidence.aborted,
     )
 
 
@@ -86,6 +92,26 @@ def _words(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
         times = added_texts.count(text) + given_back.count(text)
         if times > 1 or (times == 0 and turn.turn_ended is not None):
             yield f"{text} was taken in {times} times"
+
+    yield from _results(evidence, turn)
+
+
+def _results(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
+    """Every accepted result was given to its call once, unless the turn stopped first, or had no pause left for it."""
+    for key, result in evidence.results:
+        call = key.rpartition(":")[2]
+        waits = {
+            interrupt.id for fact in turn.of(f.CallWaiting) for interrupt in fact.interrupts if interrupt.call == call
+        }
+        times = sum(
+            fact.interrupt in waits and fact.given is not None and fact.given.text == result
+            for fact in turn.of(f.Answered)
+        )
+        settlement = next((fact for fact in turn.of(f.CallSettled) if fact.call == call), None)
+        is_open = settlement is None and any(call in item for item in evidence.inbox)
+        is_cut_off = settlement is not None and settlement.status in {CallStatus.ABORTED, CallStatus.UNKNOWN}
+        if times != 1 and not (times == 0 and (is_open or is_cut_off)):
+            yield f"the result {result} of {key} was used {times} times"
 
 
 def _how(kill: Kill) -> str:

@@ -5,22 +5,22 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, Literal, get_args
 
-from turnwright.journal.answers import ANSWERABLE
-from turnwright_states import Decision, InterruptKind, Limits
+from turnwright.journal.answers import ANSWERABLE, Answer, settled
+from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import KINDS
 from turnwright_testing.faults.kill import KillAt, Write
 
 #: One call: the tool, and the number that it is given.
 Planned = tuple[str, int]
 #: Tools of `worker_process.py` by how often they are drawn.
-TOOLS: Final = {"put": 6, "send": 4, "pay": 2, "erase": 2, "ask_user_input": 2, "fail": 1}
+TOOLS: Final = {"put": 5, "send": 4, "farm": 3, "pay": 2, "erase": 1, "sign": 1, "ask_user_input": 1, "fail": 1}
 #: Kinds of facts at whose append a process dies, by how often they are drawn. Those that most turns have only once, or
 #: not at all, would be drawn in vain; the first two are written as a turn is made.
 _KINDS: Final = dict.fromkeys((kind for kind in KINDS if kind not in ("turn_started", "step_started")), 2) | {
     "turn_ended": 1,
     "synthesized": 1,
 }
-_WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release")
+_WRITES: Final[tuple[Write, ...]] = ("create", "claim", "release", "post", "post")
 #: What a trial's agent may have, besides tools: functions of the app, a typed answer, a conversation that is compacted.
 Feature = Literal["before_model", "after_model", "before_tool", "after_tool", "guardrails", "typed", "compaction"]
 FEATURES: Final[tuple[Feature, ...]] = get_args(Feature)
@@ -47,9 +47,9 @@ Kill = KillAt | KillIn | KillAfter
 
 @dataclass(frozen=True, slots=True)
 class PlanWord:
-    """An abort or a message: before the turn's `drive`-th process begins, or while that runs (`live`)."""
+    """An abort, a message or a result: before the turn's `drive`-th process begins, or while that runs (`live`)."""
 
-    kind: Literal["abort", "steer"]
+    kind: Literal["abort", "steer", "settle"]
     drive: int
     live: bool
 
@@ -96,7 +96,7 @@ class Plan:
             synthesis=draw.randint(1, len(steps)) if _one_in(draw, 12) else None,
             answers=draw.randint(0, 1) if _one_in(draw, 10) else None,
             words=_words(draw),
-            kills=tuple(_kill(draw) for _ in range(draw.choices((1, 2, 3, 4, 6), (3, 4, 3, 2, 1))[0])),
+            kills=tuple(_kill(draw) for _ in range(draw.choices((1, 2, 3, 4, 6), (1, 3, 4, 3, 2))[0])),
         )
         if _one_in(draw, 2):
             return plan
@@ -107,10 +107,16 @@ class Plan:
         """Return a number below `below` for a hook's decision about this: always the same one."""
         return Random(f"{self.seed}/{self.number}/{about}").randrange(below)  # noqa: S311 (it must be the same again)
 
-    def answer(self, interrupt: str, kind: InterruptKind, *, is_other: bool = False) -> tuple[Decision, str]:
-        """Return a person's answer to this interrupt; with `is_other`, another person's, which may differ."""
+    def answer(self, interrupt: str, kind: InterruptKind, *, is_other: bool = False) -> Answer:
+        """Return a person's answer to this interrupt; with `is_other`, another person's, which may differ.
+
+        Most waits get their result.
+        """
         draw = Random(f"{self.seed}/{self.number}/{interrupt}/{is_other}")  # noqa: S311 (likewise)
-        return draw.choice(ANSWERABLE[kind]), f"words-{draw.randint(1, 99)}"
+        words = f"words-{draw.randint(1, 99)}"
+        if Decision.SETTLE in DECISIONS[kind] and not _one_in(draw, 4):
+            return settled(words)
+        return Answer(draw.choice(ANSWERABLE[kind]), words)
 
 
 def _batch(draw: Random, step: int) -> tuple[Planned, ...]:
@@ -143,6 +149,7 @@ def _words(draw: Random) -> tuple[PlanWord, ...]:
         drawn.append(PlanWord("abort", draw.randint(1, 3), live=_one_in(draw, 2)))
     if _one_in(draw, 6):
         drawn.append(PlanWord("steer", draw.randint(1, 3), live=_one_in(draw, 2)))
+    drawn += (PlanWord("settle", drive, live=not _one_in(draw, 3)) for drive in range(1, 4) if _one_in(draw, 2))
     return tuple(drawn)
 
 
@@ -157,7 +164,7 @@ def _after(draw: Random) -> Kill:
 
 #: Each way to die, by how often it is drawn.
 _KILLS: Final[tuple[tuple[int, Callable[[Random], Kill]], ...]] = (
-    (8, lambda draw: KillAt(number=draw.randint(1, 8), after=_one_in(draw, 2))),
+    (8, lambda draw: KillAt(number=draw.randint(1, 6), after=_one_in(draw, 2))),
     (4, lambda draw: KillAt(fact=draw.choices(list(_KINDS), list(_KINDS.values()))[0], after=_one_in(draw, 2))),
     (2, lambda draw: KillAt(seq=draw.randint(3, 20), after=_one_in(draw, 2))),
     (1, lambda draw: KillAt(draw.choice(_WRITES), after=_one_in(draw, 2))),

@@ -12,12 +12,13 @@ import anyio
 
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
-from turnwright.errors import TurnAlreadyEndedError
+from turnwright.errors import AlreadySettledError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
 from turnwright.store import open_store
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Fact
 from turnwright_testing.faults import DriverProcess, Witness, WitnessLine
+from turnwright_testing.faults.watched import SUBMITTED
 
 from .plan import Kill, KillAfter, Plan, PlanWord
 from .worker_process import Role, act
@@ -44,6 +45,8 @@ class Evidence:
     aborted: bool = False
     #: The messages that were accepted, and what still waits in the inbox.
     messages: list[str] = field(default_factory=list)
+    #: The results that were accepted, with the keys of their calls.
+    results: list[tuple[str, str]] = field(default_factory=list)
     inbox: set[str] = field(default_factory=set)
     #: Why the trial was given up, or a process ended otherwise than it should.
     wrong: str = ""
@@ -118,9 +121,10 @@ class _Trial:
             # After a kill somebody else may answer, and not know what was answered; some answer only in part.
             is_other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
             for name, kind in pending[: 1 if some else None]:
-                answers[name] = Answer(*self._plan.answer(name, kind, is_other=is_other))
+                answers[name] = self._plan.answer(name, kind, is_other=is_other)
         sweep = self._draw.choice((True, False))
-        return Role(self._plan, self._address, self._witness.path, self.evidence.turn, answers, sweep, kill)
+        by = self._draw.choice(("ann", "bob"))
+        return Role(self._plan, self._address, self._witness.path, self.evidence.turn, answers, by, sweep, kill)
 
     def _pending(self) -> list[tuple[str, InterruptKind]]:
         """The interrupts that a process last reported."""
@@ -143,6 +147,8 @@ class _Trial:
                 await anyio.sleep(kill.seconds)
                 process.kill()
             for word in words:
+                if word.kind == "settle":
+                    await _until(lambda: len(self._submitted(before)) > 0 or process.ended)
                 await self._say(word)
             await _until(lambda: process.ended)
 
@@ -155,6 +161,9 @@ class _Trial:
         async with Engine(store=open_store(self._address)) as engine:
             if (await engine.store.get(turn)).status.outcome is not None:
                 return
+            if word.kind == "settle":
+                await self._settle(engine)
+                return
             if word.kind == "abort":
                 await engine.abort(turn)
                 self.evidence.aborted = self.evidence.aborted or not word.live
@@ -163,6 +172,18 @@ class _Trial:
             with suppress(TurnAlreadyEndedError):  # it may have ended since we looked
                 await engine.steer(turn, text)
                 self.evidence.messages.append(text)
+
+    async def _settle(self, engine: Engine) -> None:
+        """Give the result of the last job, as its service does."""
+        result = f"result-{len(self.evidence.results)}"
+        for key in self._submitted()[-1:]:
+            with suppress(InvalidAnswerError, AlreadySettledError, TurnAlreadyEndedError):
+                if await engine.settle(key, result):
+                    self.evidence.results.append((key, result))
+
+    def _submitted(self, before: int = 0) -> list[str]:
+        """Return the keys of the submitted jobs, in the lines after `before`."""
+        return [line.words[1] for line in self._witness.lines()[before:] if line.words[0] == SUBMITTED]
 
     def _goes_on(self, lines: list[WitnessLine]) -> bool:
         state = next((line.words[1] for line in reversed(lines) if line.words[0] == "stands"), "")

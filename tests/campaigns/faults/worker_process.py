@@ -39,8 +39,8 @@ _USAGE: Final = Usage(input_tokens=9, output_tokens=3)
 class Role:
     """The work of a process, and the place where it is to die.
 
-    Without a turn it runs a new one. `answers` are those of a person, by interrupt. `sweep` takes the turn up with
-    `Engine.recover` instead of `Engine.resume`.
+    Without a turn it runs a new one. `answers` are those of the person `by`, by interrupt. `sweep` takes the turn up
+    with `Engine.recover` instead of `Engine.resume`.
     """
 
     plan: Plan
@@ -48,6 +48,7 @@ class Role:
     witness: Path
     turn: str = ""
     answers: Mapping[str, PersonsReply] = field(default_factory=dict)
+    by: str = ""
     sweep: bool = False
     kill: Kill | None = None
 
@@ -100,7 +101,7 @@ async def _take_up(engine: Engine, role: Role, witness: Witness) -> None:
                 if await engine.recover() or not await engine.store.is_driven(role.turn):
                     return
             else:
-                await engine.resume(role.turn, answers)
+                await engine.resume(role.turn, answers, by=role.by)
                 return
         except TurnAlreadyEndedError:
             return

@@ -159,20 +159,42 @@ def _unpaired(turn: WitnessedTurn) -> Iterator[str]:
 
 
 def _answers(turn: WitnessedTurn) -> Iterator[str]:
-    """Each interrupt has one answer, and it is the first that was acknowledged."""
-    answered = Counter(fact.interrupt for fact in turn.of(f.Answered))
-    yield from (f"{interrupt} was answered {count} times" for interrupt, count in answered.items() if count > 1)
-    accepted: dict[str, str] = {}
+    """Each interrupt has one answer, or one of each approver, and these are the first that were acknowledged."""
+    waits = Counter[str]()
+    counts = Counter[tuple[str, int, str]]()
+    decided: dict[str, list[str]] = {}
+    needs_several, rejected = set[str](), set[str]()
+    for fact in turn.facts.values():
+        if isinstance(fact, f.CallWaiting):
+            waits.update(interrupt.id for interrupt in fact.interrupts)
+            needs_several |= {interrupt.id for interrupt in fact.interrupts if interrupt.approvals > 1}
+        elif isinstance(fact, f.Answered):
+            name = fact.interrupt
+            person = fact.by if name in needs_several and fact.decision is Decision.APPROVE else ""
+            counts[name, waits[name], person] += 1
+            decided.setdefault(f"{name}/{fact.by}" if name in needs_several else name, []).append(fact.decision)
+            if name in needs_several and fact.decision is not Decision.APPROVE:
+                rejected.add(name)
+    yield from (f"{name} was answered {count} times" for (name, _, _), count in counts.items() if count > 1)
+    aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
+    for name, decisions in _accepted(turn).items():
+        remaining = iter(decided.get(name, ()))
+        for decision in decisions:
+            if decision not in remaining and not aborted and f"answer:{name}" not in turn.inbox:
+                if name.partition("/")[0] in rejected:
+                    continue  # one rejection is enough
+                yield f"the answer {decision} to {name} was lost: the journal has {decided.get(name)}"
+
+
+def _accepted(turn: WitnessedTurn) -> dict[str, list[str]]:
+    """Return the decisions that were acknowledged, by interrupt and approver. Posting the same again changes none."""
+    accepted: dict[str, list[str]] = {}
     for line in turn.lines:
         if line.words[0] == "posted" and line.words[2].startswith("answer:"):
-            accepted.setdefault(line.words[2].removeprefix("answer:"), line.words[3])
-    decided = {fact.interrupt: fact.decision for fact in turn.of(f.Answered)}
-    aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
-    for interrupt, decision in accepted.items():
-        if interrupt in decided and decided[interrupt] != Decision(decision):
-            yield f"{interrupt} was answered with {decision}, and the journal says {decided[interrupt]}"
-        if interrupt not in decided and not aborted and f"answer:{interrupt}" not in turn.inbox:
-            yield f"the answer to {interrupt} was lost"
+            decisions = accepted.setdefault(line.words[2].removeprefix("answer:"), [])
+            if decisions[-1:] != [line.words[3]]:
+                decisions.append(line.words[3])
+    return accepted
 
 
 def _untold(turn: WitnessedTurn) -> Iterator[str]:

@@ -12,17 +12,17 @@ from .wrapper import StoreCall, StoreWrapper
 
 R = TypeVar("R")
 
-#: What a driver does to a store: every transaction of driving is one of these.
-Write = Literal["create", "claim", "append", "release"]
+#: What a process does to a store: every transaction of driving, and of a person who answers, is one of these.
+Write = Literal["create", "claim", "append", "release", "post"]
 
 
 @dataclass(frozen=True, slots=True)
 class KillAt:
     """The place to die: at a transaction of the process, before it begins, or `after` it returned.
 
-    `what` is the kind of the transaction (`create`, `claim`, `append`, `release`), and it is the `number`-th one of
-    its kind in this process, from 1. With `fact` only those count that write a fact of this kind (`call_settled`);
-    with `seq` instead of a number, it is the one that writes the fact at this place of the journal.
+    `what` is the kind of the transaction (`create`, `claim`, `append`, `release`, `post`), and it is the `number`-th
+    one of its kind in this process, from 1. With `fact` only those count that write a fact of this kind
+    (`call_settled`); with `seq` instead of a number, it is the one that writes the fact at this place of the journal.
     """
 
     what: Write = "append"

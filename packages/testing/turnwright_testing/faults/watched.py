@@ -4,13 +4,14 @@ import json
 import zlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import anyio
 
 from turnwright.model.protocol import ModelRequest
 from turnwright.store import Claim, Store
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
+from turnwright.tools.later import Later
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 
 from .kill import kill_this_process
@@ -18,6 +19,9 @@ from .witness import Witness
 from .wrapper import StoreCall, StoreWrapper
 
 R = TypeVar("R")
+
+#: A job whose result comes from outside, in the witness: `submitted {key}`.
+SUBMITTED: Final = "submitted"
 
 
 class NotingStore(StoreWrapper):
@@ -119,7 +123,25 @@ def watched_tools(witness: Witness, *, dies_in: int | None = None) -> list[Tool]
         raise ToolError(f"{await work(context, n)}, and failed")
 
     (ask,) = (builtin for builtin in builtin_tools(Path()) if builtin.name == "ask_user_input")
-    return [put, send, pay, erase, dwell, fail, ask, *_gated(witness)]
+    return [put, send, pay, erase, dwell, fail, ask, *_answered(witness, work), *_gated(witness)]
+
+
+def _answered(witness: Witness, work: Callable[[ToolContext, int], Awaitable[str]]) -> list[Tool]:
+    """Return tools that need two people, or a result from outside."""
+
+    @tool(needs_approval=True, approvers=2)
+    async def sign(context: ToolContext, n: int) -> str:
+        """Sign something, with the approval of two people."""
+        return await work(context, n)
+
+    @tool(idempotent=True)
+    async def farm(context: ToolContext, n: int) -> Later:
+        """Submit a job under the call's key. Its result comes from outside."""
+        witness.note(SUBMITTED, context.idempotency_key)
+        await work(context, n)
+        return Later(expires_in=None, kept=n)
+
+    return [sign, farm]
 
 
 def _gated(witness: Witness) -> list[Tool]:
