@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, tool
+from turnwright import Agent, Answering, Engine, tool
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 
@@ -195,6 +195,31 @@ def test_turn_of_another_program_can_only_be_answered(cli: "Cli") -> None:
         "turnwright: 1 turn answered, and not resumed yet:"
         " `Engine.recover()` or a worker of the program that began it resumes it\n"
     )
+
+
+def test_turn_of_an_app_that_authorizes_is_answered_there(cli: "Cli") -> None:
+    """Rule 15, scenario 17: the command line has no app that could decide, so nothing is stored."""
+
+    @tool(needs_approval=True)
+    def pay(amount: int) -> str:
+        """Pay."""
+        return str(amount)
+
+    def may(_: Answering) -> bool:
+        return True
+
+    store = SqliteStore(cli.folder / "turns.db")
+
+    async def begin() -> str:
+        model = ScriptedModel(asks_for(("pay", {"amount": 5})))
+        async with Engine(model=model, tools=[pay], store=store, authorize=may) as engine:
+            return (await engine.run(Agent(name="A"), "Pay")).id
+
+    turn = anyio.run(begin)
+    refused = cli.run("answer", turn, "--approve", "approval-1", "--by", "ann")
+    assert (refused.code, refused.out) == (2, "")
+    assert "your app must authorize its answer" in refused.err
+    assert anyio.run(SqliteStore(cli.folder / "turns.db").inbox, turn) == []
 
 
 def test_sub_agent_turn_is_answered_through_the_root_turn(cli: "Cli", paused: str) -> None:

@@ -10,6 +10,7 @@ from turnwright import (
     Agent,
     AlreadySettledError,
     CallView,
+    CannotRunError,
     ConfigError,
     Engine,
     InvalidAnswerError,
@@ -167,7 +168,7 @@ async def test_external_call_is_approved_before_the_wait(desk: Desk) -> None:
 
 
 async def test_siblings_run_on_beside_a_wait(desk: Desk) -> None:
-    """Rule 3: an early settlement does not disturb them, and the model reads both results in call order."""
+    """Rule 3, scenario 6: an early settlement does not disturb them, and the model reads both results in call order."""
     engine = desk.engine(asks_for(("pick", {}), ("render", {})), "Done.")
 
     async def settle_other(context: ToolContext) -> str:
@@ -506,6 +507,53 @@ async def test_early_result_of_a_sub_agents_call_is_read(desk: Desk) -> None:
     turn: TurnResult = await engine.run(AGENT, "Go.")
     assert turn.text == "Done."
     assert "helped" in desk.read_results()[0]
+
+
+async def test_expired_question_of_a_sub_agent_is_rejected_alone(desk: Desk) -> None:
+    """Rule 16, scenario 14: the other three of the child's questions are answered, and it continues."""
+    done: list[str] = []
+
+    @tool(needs_approval=True)
+    async def erase(path: str) -> str:
+        """Erase."""
+        done.append(path)
+        return "erased"
+
+    @tool(needs_approval=True, expires_in=60)
+    async def burn(path: str) -> str:
+        """Burn."""
+        done.append(path)
+        return "burnt"
+
+    worker = agent_tool(Agent(name="Worker", description="Works.", tools=("erase", "burn")))
+    calls = [("erase", {"path": "a"}), ("burn", {"path": "b"}), ("erase", {"path": "c"}), ("erase", {"path": "d"})]
+    engine = desk.engine(
+        asks_for(("Worker", {"prompt": "Go."})), asks_for(*calls), "Worked.", "Done.", tools=[worker, erase, burn]
+    )
+    turn: TurnResult = await engine.run(AGENT, "Work.")
+    assert len(turn.interrupts) == 4
+    desk.now += 61
+    answers = {interrupt.id: True for interrupt in turn.interrupts if interrupt.tool == "erase"}
+    assert (await engine.resume(turn.id, answers)).text == "Done."
+    assert sorted(done) == ["a", "c", "d"]
+    statuses = {fact.call: fact.status for fact in await desk.facts(f"{turn.id}:call00001", CallSettled)}
+    assert [statuses[f"call0000{number}"] for number in (1, 2, 3, 4)] == [
+        CallStatus.OK,
+        CallStatus.REJECTED,
+        CallStatus.OK,
+        CallStatus.OK,
+    ]
+
+
+async def test_call_without_its_tool_is_settled_and_waits(desk: Desk) -> None:
+    """Rule 6, scenario 25: settling needs no code, and the turn runs when the tool is there again."""
+    turn: TurnResult = await desk.engine().run(AGENT, "Render.")
+    bare = Engine(model=ScriptedModel("Done."), store=desk.store, now=lambda: desk.now)
+    assert await bare.settle(turn.interrupts[0].key, "film")
+    with pytest.raises(CannotRunError, match="render"):
+        await bare.resume(turn.id)
+    assert (await desk.engine("Done.").resume(turn.id)).text == "Done."
+    assert desk.read_results() == ["film"]
 
 
 async def test_wait_of_a_sub_agent_expires_with_its_other_result(desk: Desk) -> None:

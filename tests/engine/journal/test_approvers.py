@@ -125,7 +125,7 @@ async def test_one_rejection_rejects() -> None:
 
 
 async def test_approval_and_rejection_at_once_do_not_run_the_call() -> None:
-    """Rule 14: whichever is first. Also where both are stored before the turn is driven."""
+    """Rule 14, scenario 16: whichever is first. Also where both are stored before the turn is driven."""
     for _ in range(50):
         engine = paying(MemoryStore())
         turn: TurnResult = await engine.run(AGENT, "Pay.")
@@ -231,7 +231,7 @@ async def test_app_refuses_an_answer(verdict: object, words: str) -> None:
 
 
 async def test_process_without_the_app_accepts_no_answer() -> None:
-    """Rule 15: the interrupt is marked, in the journal, and its mark is not sent to browsers."""
+    """Rule 15, scenario 17: the interrupt is marked, in the journal, and its mark is not sent to browsers."""
 
     def may(_: Answering) -> bool:
         return True
