@@ -17,8 +17,7 @@ pytestmark = [
     ),
 ]
 
-#: The scenarios that need no tools, resources or prompts of the suite's own. The others call tools such as
-#: `test_simple_text`, which a server of agents does not have.
+#: Scenarios without tools of the suite's own, such as `test_simple_text`, which a server of agents does not have.
 SCENARIOS: Final = (
     *("server-initialize", "server-session-lifecycle", "ping", "tools-list", "dns-rebinding-protection"),
     *("server-sse-multiple-streams", "input-required-result-unsupported-methods"),
