@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from msgspec import Meta, Struct, ValidationError, convert
 from msgspec.json import schema_components
@@ -15,6 +15,11 @@ from pydantic_core.core_schema import (
 )
 
 from .payload import frozen
+
+if TYPE_CHECKING:
+    JsonObject = Mapping[str, JsonValue]
+else:  # msgspec does not support the recursive type of JSON.
+    JsonObject = Mapping[str, Any]
 
 #: The journal omits a cost only if it is this zero.
 _ZERO: Final = 0.0
@@ -123,7 +128,7 @@ class Spent(Amounts, frozen=True, kw_only=True, gc=False):
     tokens: Annotated[int, Meta(ge=0)] = 0
     cost: Annotated[float, Meta(ge=0, le=LARGEST_FLOAT)] = _ZERO
     #: The state in which it left the rules of its caller: empty if it did not begin, None if that is not known.
-    rules: Mapping[str, Any] | None = None
+    rules: JsonObject | None = None
 
     def __post_init__(self) -> None:
         self._check()

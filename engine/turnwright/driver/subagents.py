@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.agent import Agent
-from turnwright.context import DepsT_contra
+from turnwright.context import DepsT_contra, JsonObject
 from turnwright.errors import (
     CannotRunError,
     ConfigError,
@@ -221,7 +221,7 @@ class SubagentCalls:
             raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
             extra = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
-            nothing: dict[str, object] | None = None if self._segment.machine.turn.rules is None else {}
+            nothing: JsonObject | None = None if self._segment.machine.turn.rules is None else {}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", extra["turn"], call.name, error, extra=extra)
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=nothing))  # its turn has not begun
 

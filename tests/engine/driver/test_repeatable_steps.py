@@ -15,13 +15,14 @@ from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.rules import Rule
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay
-from turnwright_states.verdict import Verdict
+from turnwright_states.verdict import Effect, Verdict
 from turnwright_testing import FaultyStore
 from turnwright_testing.faults.wrapper import StoreWrapper
 
@@ -173,6 +174,19 @@ async def test_reply_of_refused_calls_waits_for_nothing() -> None:
 async def test_unrepeatable_call_makes_the_step_ordinary(second: str) -> None:
     (first, *_) = await appends(("look", {}), (second, {}))
     assert "call_settled" not in first
+
+
+@pytest.mark.parametrize(
+    ("effect", "is_repeatable"), [("refuse", False), ("ask", False), ("end", False), ("report", True)]
+)
+async def test_step_with_a_tool_that_a_rule_enforces_is_durable(effect: Effect, is_repeatable: bool) -> None:
+    """Meaning 18: a repeated call would be another start, so rules that do more than report need durable ones."""
+    rule = Rule("few", at_most=9, of="look", effect=effect)
+    agent = Agent(name="Reader", repeatable_steps=True, rules=[rule])
+    (first, *_) = await appends(("look", {}), ("look_again", {}), agent=agent)
+    assert ("call_settled" in first) is is_repeatable
+    (first, *_) = await appends(("look_again", {}), agent=agent)  # no rule names it
+    assert "call_settled" in first
 
 
 async def test_agents_without_the_setting_write_the_reply_first() -> None:
