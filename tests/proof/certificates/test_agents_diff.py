@@ -10,6 +10,8 @@ import typer
 from typer.testing import CliRunner, Result
 
 from turnwright.cli.agents import agents
+from turnwright.rules import RuleSet
+from turnwright_proof.certificates.rule_diff import diff_rules
 
 REFACTORER = """\
 ---
@@ -148,3 +150,53 @@ def test_mistake_in_a_file_is_named() -> None:
         result = run("--diff", *arguments)
         assert (result.exit_code, result.stdout) == (2, "")
         assert arguments[1] in result.stderr
+
+
+def test_rules_are_added_and_removed() -> None:
+    text = " ".join(
+        diff(REFACTORER.replace("steps: 5", "steps: 5\nrules: [{name: few, at_most: 3, of: read_file}]")).split()
+    )
+    assert text == "Refactorer: rule added: few"
+    removed = run("--diff", "new.md", "old.md", "--format", "markdown").stdout
+    assert "rule removed: few ▲" in removed
+
+
+NEED = "before: refund, need: verify"
+BAR = "after: read_file, never: send"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "change"),
+    [
+        (NEED, f"{NEED} if result.ok", "tightened"),
+        (f"{NEED}, same: [order_id]", NEED, "loosened"),
+        (NEED, f"{NEED}, once: true", "tightened"),
+        (NEED, "before: refund, need: [verify, look]", "loosened"),
+        (NEED, "before: [refund, pay], need: verify", "tightened"),
+        (f"{NEED} if result.ok", f"{NEED} if result.fine", "changed"),
+        (NEED, f"{NEED}, effect: ask", "loosened"),
+        (f"{NEED}, effect: report", f"{NEED}, effect: end", "tightened"),
+        (NEED, f"{NEED} if result.ok, effect: ask", "changed"),
+        (NEED, f"{NEED}, scope: session", "changed"),
+        ("at_most: 3, of: pay", "at_most: 2, of: pay", "tightened"),
+        ("at_most: 1, of: pay", "at_most: 1, of: pay, per: order_id", "changed"),
+        (BAR, "after: read_file, never: [send, post]", "tightened"),
+        ('after: "read_file if args.secret", never: send', BAR, "tightened"),
+        ("never: pay", 'never: "pay if args.amount > 100"', "loosened"),
+        ("after: write, then: test", "after: write, then: [test, lint]", "loosened"),
+        ('before: "@answer", need: test', 'before: "@answer", need: "test if result.passed"', "tightened"),
+        ("not_both: [a, b]", "not_both: [a, b, c]", "tightened"),
+        (NEED, "never: refund", "tightened"),
+    ],
+)
+def test_change_of_a_rule_is_loosened_or_tightened(old: str, new: str, change: str) -> None:
+    """A sequence of calls that only one version allows says which way a rule changed."""
+    before, after = (RuleSet.parse(f"rules: [{{name: r, {words}}}]", "r.yaml") for words in (old, new))
+    opposite = {"tightened": "loosened", "loosened": "tightened"}.get(change, change)
+    assert list(diff_rules(before, after)) == [("r", change)]
+    assert list(diff_rules(after, before)) == [("r", opposite)]
+
+
+def test_other_words_of_a_refusal_are_no_change() -> None:
+    before, after = (RuleSet.parse(f"rules: [{{name: r, never: pay{say}}}]", "r.yaml") for say in ("", ", say: No."))
+    assert list(diff_rules(before, after)) == []

@@ -238,3 +238,20 @@ def test_agent_name_is_escaped_in_mermaid_and_markdown(team: Path) -> None:
     labels = re.findall(r'(?m)^    (?:first|agent\d)\["([^"]*)"\]$', result.stdout)
     assert len(labels) == 3
     assert all(not set(label.replace("<br/>", "")) & set('"<>`|;') for label in labels)
+
+
+def test_rules_of_an_agent_are_drawn_with_own_rows(team: Path) -> None:
+    """A refused answer passes through REVIEW, and a rule that asks pauses the turn."""
+    rules = """rules:
+  - {name: small, never: "read_file if args.lines > 10", effect: ask}
+  - {name: read-first, before: "@answer", need: read_file}
+"""
+    (team / "AGENTS.md").write_text(TEAM.replace("steps: 3\n", f"steps: 3\n{rules}"), encoding="utf-8")
+    reader = table("--agent", "Reader")
+    states = {state for source, _, _, dest, *_ in reader.values() for state in (source, dest)}
+    assert {"REVIEW", "PAUSED"} <= states
+    words = [" ".join(cells) for cells in reader.values()]
+    assert any("under small" in row and "TOOL_EXEC" in row for row in words)
+    assert any("under read-first" in row and "REVIEW" in row for row in words)
+    page = run("--agents", "AGENTS.md", "--agent", "Reader").stdout
+    assert "| read-first | no answer comes without an earlier ok read_file | refuse |" in page

@@ -12,6 +12,7 @@ from .agent_chart import AgentChart
 from .agent_page import plain_markdown
 from .certificate import Certificate
 from .certified_code import CertifiedCode
+from .rule_diff import RuleChange, diff_rules
 from .tree_bounds import TreeBounds
 
 #: The names of bounds as a person says them; others keep theirs.
@@ -106,6 +107,14 @@ _FOLLOWS: Final = {"steps that may call tools": "steps", "tokens of a reply": "t
 #: The bounds of a new agent.
 _FIRST: Final = ("steps", "model calls at most", "tool calls", "model calls of the whole tree")
 _ENDS: Final = "end as "
+#: Whether an agent may do more after a change of a rule.
+_WIDER: Final[Mapping[RuleChange, bool | None]] = {
+    "added": False,
+    "removed": True,
+    "loosened": True,
+    "tightened": False,
+    "changed": None,
+}
 _ARROWS: Final = {True: " ▲", False: " ▼", None: ""}
 
 
@@ -115,6 +124,8 @@ def _changes(old: Known, new: Known) -> Iterator[Change]:
     yield from (Change(name, (before[name], after[name])) for name in _TEXTS if before[name] != after[name])
     yield from _of_bounds(_tree(old[0]), _tree(new[0]))
     yield from _of_abilities(_abilities(old), _abilities(new))
+    for rule, change in diff_rules(old[1].rules, new[1].rules):
+        yield Change(f"rule {change}: {rule}", wider=_WIDER[change])
     for kind, names_before, names_after in zip(_CODE, _names(old[0]), _names(new[0]), strict=True):
         yield from (Change(f"{kind} added: {name}") for name in names_after if name not in names_before)
         yield from (Change(f"{kind} removed: {name}") for name in names_before if name not in names_after)
@@ -125,6 +136,7 @@ def _of_new(certified: Known) -> Iterator[Change]:
     bounds = _bounds(certified[0]) | _tree(certified[0])
     yield from (Change(f"{name} {_shown(bounds[name])}") for name in _FIRST if name in bounds)
     yield from (Change(f"may {ability}") for ability in sorted(_abilities(certified)) if not ability.startswith(_ENDS))
+    yield from (Change(f"rule {rule.name}") for rule in certified[1].rules.rules)
 
 
 def _of_bounds(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> Iterator[Change]:

@@ -7,7 +7,9 @@ from turnwright_proof.draw.agent_picture import drawn_rows
 from turnwright_proof.draw.mermaid import mermaid_text, to_mermaid
 from turnwright_proof.draw.overlay import number_ranges
 from turnwright_proof.draw.table import markdown_table, to_table
+from turnwright_proof.verify.rule_walk import describe_rule
 from turnwright_states.chart import ROWS
+from turnwright_states.rules import RuleList
 
 from .agent_chart import AgentChart
 from .certificate import Certificate, CertifiedBound, SubAgents
@@ -33,6 +35,8 @@ def agent_page(certified: Certificate, chart: AgentChart) -> str:
     ]
     if certified.sub_agents is not None:
         parts += ["## Team", _fenced(team_mermaid(certified)), _leases(certified.sub_agents)]
+    if chart.rules.rules:
+        parts += ["## Rules", markdown_table(("rule", "guarantees", "effect"), _rules(chart.rules))]
     parts += ["## Bounds", markdown_table(("bound", "at most", "formula"), bounds)]
     parts += ["## Rows", to_table(chart.picture).rstrip()]
     return "\n\n".join(parts) + "\n"
@@ -64,6 +68,13 @@ def _node(name: str, bounds: tuple[CertifiedBound, ...]) -> str:
     values = {bound.bound: _value(bound) for bound in bounds}
     lines = (f"{values[bound]} {words}" for bound, words in _SHORT.items())
     return "<br/>".join((mermaid_text(plain_markdown(name)), *lines))
+
+
+def _rules(rules: RuleList) -> list[tuple[str, str, str]]:
+    pairs = zip(rules.rules, rules.patterns, strict=True)
+    return [
+        (plain_markdown(rule.name), plain_markdown(describe_rule(rule, words)), rule.effect) for rule, words in pairs
+    ]
 
 
 def _leases(team: SubAgents) -> str:

@@ -13,12 +13,13 @@ from turnwright.cli import codes
 from turnwright.cli.options import choose_agent
 from turnwright.cli.process import echo, words_of
 from turnwright.errors import ConfigError
-from turnwright_proof.certificates.agent_chart import agent_chart
+from turnwright_proof.certificates.agent_chart import NO_RULES, agent_chart
 from turnwright_proof.certificates.agent_page import MARK, agent_page
 from turnwright_proof.certificates.certificate import Certificate
 from turnwright_proof.draw import to_dot, to_mermaid, to_svg, to_table
+from turnwright_states.rules import RuleList
 
-from .certified import Issuer
+from .certified import Issuer, rules_of
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -33,11 +34,14 @@ class AgentDrawing:
         self._config = config
         self._issuer = Issuer(config, tools, hooks)
         self._synthesis = synthesis
+        #: The rules of agents, by their names.
+        self._rules: dict[str, RuleList] = {}
 
     def certificates(self, source: str | None, name: str | None) -> dict[str, Certificate]:
         """Return the certificates of the named agent, or of all agents of the source, by the names of their pages."""
         if name is not None:
             agent, beside = choose_agent(name, source, self._config)
+            self._rules[agent.name] = rules_of(agent)
             return {_page_name(agent): self._issuer.certificate(agent, beside)}
         certificates: dict[str, Certificate] = {}
         for source_agent, certified in self._issuer.certify_all(
@@ -50,11 +54,12 @@ class AgentDrawing:
                     f"agents {earlier_agent!r} and {source_agent.name!r} would have one page: rename one of them"
                 )
             certificates[page] = certified
+            self._rules[source_agent.name] = rules_of(source_agent)
         return certificates
 
     def drawn(self, certified: Certificate, form: str) -> str:
         """Return the picture of an agent in a format."""
-        chart = agent_chart(certified, synthesis=self._synthesis)
+        chart = agent_chart(certified, self._rules.get(certified.agent, NO_RULES), synthesis=self._synthesis)
         match form:
             case "mermaid":
                 return to_mermaid(chart.picture)

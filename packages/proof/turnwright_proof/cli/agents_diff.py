@@ -14,7 +14,7 @@ from turnwright.errors import ConfigError
 from turnwright_proof.certificates.agent_chart import agent_chart
 from turnwright_proof.certificates.agent_diff import Known, agent_diffs, to_markdown
 
-from .certified import Issuer
+from .certified import Issuer, rules_of
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -51,4 +51,7 @@ def _read(source: str, issuer: Issuer) -> dict[str, Known]:
     with suppress(UnreadableFileError):  # the reader of agents says what it is
         if not Path(source).is_dir() and not read_text(Path(source)).strip():
             return {}
-    return {agent.name: (certified, agent_chart(certified)) for agent, certified in issuer.certify_all(source)}
+    return {
+        agent.name: (certified, agent_chart(certified, rules_of(agent)))
+        for agent, certified in issuer.certify_all(source)
+    }

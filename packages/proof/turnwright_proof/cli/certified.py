@@ -9,8 +9,10 @@ from turnwright.agents.files import read_agents
 from turnwright.cli.offered_tools import OfferedTools
 from turnwright.cli.options import choose_hooks
 from turnwright.driver.subagents import AgentTool, agent_tools, subagent_tools
+from turnwright.rules import make_rule_sets
 from turnwright_proof.certificates.certificate import Certificate, certificate
 from turnwright_proof.certificates.code_reader import code_reader
+from turnwright_states.rules import RuleList
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -51,3 +53,8 @@ class Issuer:
         agents = read_agents(*sources, limits=self._config.limits())
         helpers = agent_tools(agents)
         return [(agent, self.certificate(agent, helpers)) for agent in agents]
+
+
+def rules_of(agent: Agent) -> RuleList:
+    """Return the rules of an agent as one list. Raises `RuleError` for two rules of one name."""
+    return RuleList.of_sets(make_rule_sets(agent.rules, f"agent {agent.name!r}"))

@@ -66,7 +66,7 @@ _NO_TOOL: Final = "no_tool"
 _OUTCOME: Final = ("result", "text", "status")
 _NOTHING: Final = Usage()
 #: The values of a compared field and of a condition: with a missing one, without, and a single value.
-_VALUES: Final[tuple[tuple[tuple[JsonValue, ...], tuple[JsonValue, ...]], ...]] = (
+VALUES: Final[tuple[tuple[tuple[JsonValue, ...], tuple[JsonValue, ...]], ...]] = (
     ((1, 2, None), (True, False, None)),
     ((1, 2), (True, False, None)),
     ((1, 2), (True, False)),
@@ -114,7 +114,7 @@ def walk_rules(
 _Words = Mapping[str, tuple[CallPattern, ...]]
 
 
-class _Slice(NamedTuple):
+class RuleSlice(NamedTuple):
     """The rules that judge one tool, or the answer, and the tools that have a role in them, the judged one first."""
 
     subject: str
@@ -132,28 +132,29 @@ class _SliceWalk(NamedTuple):
     is_whole: bool
 
 
-def _slices(rules: RuleList, tools: Sequence[str]) -> Iterator[_Slice]:
+def _slices(rules: RuleList, tools: Sequence[str]) -> Iterator[RuleSlice]:
     known_roles: set[object] = set()
     pairs = list(zip(rules.rules, rules.patterns, strict=True))
     for subject in (*tools, ANSWER):
         judges = tuple(pair for pair in pairs if _judges(pair[1], subject))
-        wide = _slice(judges, subject, tools)
+        wide = slice_rules(judges, subject, tools)
         # A rule that another one helps holds alone too: more starts are possible then.
-        parts = [wide] if len(_alphabet(_Small(wide), *_VALUES[-2])) <= _MOST_ALPHABET else []
-        for part in parts or [_slice((pair,), subject, tools) for pair in judges]:
+        parts = [wide] if len(alphabet_of(SmallSlice(wide), *VALUES[-2])) <= _MOST_ALPHABET else []
+        for part in parts or [slice_rules((pair,), subject, tools) for pair in judges]:
             roles = frozenset(_signature(part.rules, tool) for tool in part.tools), _signature(part.rules, subject)
             if part.rules and roles not in known_roles:
                 known_roles.add(roles)
                 yield part
 
 
-def _slice(pairs: tuple[tuple[Rule, _Words], ...], subject: str, tools: Sequence[str]) -> _Slice:
+def slice_rules(pairs: tuple[tuple[Rule, _Words], ...], subject: str, tools: Sequence[str]) -> RuleSlice:
+    """Return the slice of these rules, with one tool for each role."""
     chosen: dict[object, str] = {}
     for tool in (subject, *tools, USER):
         signature = _signature(pairs, tool)
         if signature and tool != ANSWER:
             chosen.setdefault(signature, tool)
-    return _Slice(subject, pairs, tuple(chosen.values()))
+    return RuleSlice(subject, pairs, tuple(chosen.values()))
 
 
 def _judges(words: _Words, subject: str) -> bool:
@@ -175,13 +176,13 @@ def _signature(pairs: Sequence[tuple[Rule, _Words]], tool: str) -> tuple[object,
     )
 
 
-class _Small:
+class SmallSlice:
     """The rules of a slice, made small: as the machine and as the definitions read them, and the fields of each tool.
 
     Rules and tools are numbered, so that rules that differ only in names are walked once.
     """
 
-    def __init__(self, part: _Slice) -> None:
+    def __init__(self, part: RuleSlice) -> None:
         #: The tools by their numbers.
         self.tools = {tool: tool if tool == USER else f"tool{number}" for number, tool in enumerate(part.tools)}
         #: The names of fields by the conditions, and by the compared paths, that they replace.
@@ -297,7 +298,7 @@ def _text_of(part: SmallPart) -> str:
             return f"{part.tool} if {part.kind}.{part.field}"
 
 
-def _alphabet(small: _Small, keys: Sequence[JsonValue], values: Sequence[JsonValue]) -> list[ToolCall]:
+def alphabet_of(small: SmallSlice, keys: Sequence[JsonValue], values: Sequence[JsonValue]) -> list[ToolCall]:
     """Return the calls that the rules distinguish, and one that they do not name."""
     calls = []
     for tool, names in small.fields.items():
@@ -310,19 +311,21 @@ def _alphabet(small: _Small, keys: Sequence[JsonValue], values: Sequence[JsonVal
     return [*calls, ToolCall(name=OTHER, arguments={})]
 
 
-def _walk_slice(part: _Slice, walked: dict[object, _SliceWalk], machine: type[WalkedMachine], most: int) -> _SliceWalk:
-    small = _Small(part)
+def _walk_slice(
+    part: RuleSlice, walked: dict[object, _SliceWalk], machine: type[WalkedMachine], most: int
+) -> _SliceWalk:
+    small = SmallSlice(part)
     if small.shape not in walked:
         walked[small.shape] = _walk_small(small, machine, most)
     return walked[small.shape]
 
 
-def _walk_small(small: _Small, machine: type[WalkedMachine], most: int) -> _SliceWalk:
+def _walk_small(small: SmallSlice, machine: type[WalkedMachine], most: int) -> _SliceWalk:
     keys, values = next(
-        (pair for pair in _VALUES if len(_alphabet(small, *pair)) <= _MOST_ALPHABET),
-        _VALUES[-1],
+        (pair for pair in VALUES if len(alphabet_of(small, *pair)) <= _MOST_ALPHABET),
+        VALUES[-1],
     )
-    alphabet = _alphabet(small, keys, values)
+    alphabet = alphabet_of(small, keys, values)
     calls = _CALLS[0]
     walk = _RuleWalk(small, alphabet, calls, machine, most)
     walk.explore()
@@ -350,7 +353,7 @@ class _RuleWalk:
     """Everything that can happen to the calls of a turn, the shortest paths first."""
 
     def __init__(
-        self, small: _Small, alphabet: Sequence[ToolCall], most_calls: int, machine: type[WalkedMachine], most: int
+        self, small: SmallSlice, alphabet: Sequence[ToolCall], most_calls: int, machine: type[WalkedMachine], most: int
     ) -> None:
         self._small, self._alphabet, self._machine, self._most = small, alphabet, machine, most
         self._most_calls = most_calls
@@ -508,7 +511,7 @@ def _describe(trace: Trace, words: Mapping[str, str]) -> Iterator[str]:
                 yield "the answer"
 
 
-def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[_Slice, _SliceWalk]]) -> RuleResult:
+def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[RuleSlice, _SliceWalk]]) -> RuleResult:
     own: list[_SliceWalk] = []
     counterexamples: list[tuple[str, ...]] = []
     for part, walk in walks:
@@ -517,7 +520,7 @@ def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[_Slice, _SliceWa
             own.append(walk)
             trace = walk.broken.get(names[rule.name])
             if trace is not None:
-                counterexamples.append(tuple(_describe(trace, _Small(part).words)))
+                counterexamples.append(tuple(_describe(trace, SmallSlice(part).words)))
     conditions = dict.fromkeys(
         part.condition.text
         for calls in words.values()
@@ -527,7 +530,7 @@ def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[_Slice, _SliceWa
     )
     return RuleResult(
         rule,
-        _sentence(rule, words),
+        describe_rule(rule, words),
         tuple(conditions),
         _describe_extent(rule, own),
         min(counterexamples, key=len, default=()),
@@ -548,7 +551,7 @@ def _describe_extent(rule: Rule, walks: Sequence[_SliceWalk]) -> str:
     return ", ".join(words)
 
 
-def _sentence(rule: Rule, words: _Words) -> str:
+def describe_rule(rule: Rule, words: _Words) -> str:
     """Return what a rule guarantees."""
     names = {word: " or ".join(dict.fromkeys(part.tool for part in calls[0].parts)) for word, calls in words.items()}
     same = f" with the same {', '.join(rule.pairs())}" if rule.pairs() else ""
