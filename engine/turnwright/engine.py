@@ -538,6 +538,16 @@ class Engine(Generic[DepsT]):
             await self._runtime.submit(addressee.fold.turn_id, addressee.fold.segment)
         return addressee is not None
 
+    async def revoke_approvals(self, session: str) -> int:
+        """Revoke the approvals of a session that cover equal calls (`approve(always=True)`): later turns ask again.
+
+        Returns the number of the approvals. A turn that runs keeps those that it has read. Raises `ConfigError` for a
+        store that keeps no annotations, and `StoreError`.
+        """
+        from .journal.approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
+
+        return await revoke_approvals(self._open_store, session, self.setup.now())
+
     async def deliver(self) -> int:
         """Deliver the notices of the outbox that are due to this engine's subscribers. Workers do it continuously.
 

@@ -320,6 +320,9 @@ def decided(decisions: Iterable[JsonObject]) -> str:
     """Return what hooks and guardrails decided, for the end of a fact's words; empty without decisions."""
     words = ""
     for decision in decisions:
+        if "approval" in decision:  # of an earlier, equal call
+            words += f"; approved always ({decision['approval']})"
+            continue
         kind = "guardrail" if "guardrail" in decision else "hook"
         words += f"; {kind} {decision.get(kind)} {_DECIDED.get(decision.get('decision'), decision.get('decision'))}"
     return words
@@ -593,7 +596,7 @@ class Answered(Fact, frozen=True, kw_only=True):
 
     kind = "answered"
     noteworthy = False
-    public_fields = allow("interrupt", "decision", "text", "grant", "arguments", "via", "at")
+    public_fields = allow("interrupt", "decision", "text", "grant", "arguments", "via", "at", "always")
     private_fields = frozenset({"always_for", "given", "by"})
     json_fields = ("arguments", "given")
     follows_from = AnsweredInput
@@ -612,6 +615,8 @@ class Answered(Fact, frozen=True, kw_only=True):
     by: str = ""
     via: str = ""
     at: float | None = None
+    #: Whether the approval covers equal calls too.
+    always: bool = False
 
     @property
     def signature(self) -> str:
@@ -627,6 +632,7 @@ class Answered(Fact, frozen=True, kw_only=True):
 
     def _words(self, _: Mapping[str, str], /) -> str:
         suffix = "" if self.arguments is None else ", with other arguments"
+        suffix += ", always for equal calls" if self.always else ""
         suffix += f" ({self.signature})" if self.signature else ""
         return f"{self.interrupt}: {self.decision}{suffix}{f': {self.text}' if self.text else ''}"
 

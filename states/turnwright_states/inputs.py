@@ -450,6 +450,8 @@ class AnsweredInput(Input, frozen=True, kw_only=True):
     by: str = ""
     via: str = ""
     at: float | None = None
+    #: Whether the approval covers equal calls too, in the turn and in the later turns of its session.
+    always: bool = False
 
     def _check(self) -> None:
         super()._check()

@@ -627,6 +627,7 @@ class TurnMachine:
             by=event.by,
             via=event.via,
             at=event.at,
+            always=event.always,
         )
         self._emit(fact)
         if event.decision in _SETTLES_AT_ONCE and not interrupt.forwarded:
@@ -647,6 +648,8 @@ class TurnMachine:
             why = "only the approval of a call may change its arguments"
         elif (event.decision is Decision.SETTLE) != (event.given is not None):
             why = "a result comes with settle, and only with it"
+        elif event.always and not _may_cover_equal_calls(event, interrupt):
+            why = "always covers equal calls: one person's approval of a call as it is, without rules or a sub-agent"
         elif event.decision is Decision.APPROVE and (interrupt.approvals > 1 or interrupt.approved_by):
             why = _approver_problem(event, interrupt)
         if why:
@@ -1171,6 +1174,13 @@ def _with_rules(interrupt: f.InterruptRecord, verdicts: Sequence[f.RuleVerdict])
 def _drop_blank(text: str | None) -> str | None:
     """Return the text, or None if it is blank."""
     return None if text is None or is_blank(text) else text
+
+
+def _may_cover_equal_calls(event: AnsweredInput, interrupt: f.InterruptRecord) -> bool:
+    """Return whether the answer may approve equal calls too."""
+    is_shared = interrupt.approvals > 1 or interrupt.approved_by
+    is_plain = event.arguments is None and not (is_shared or interrupt.rules or interrupt.forwarded)
+    return is_plain and (interrupt.kind, event.decision) == _APPROVED
 
 
 def _approver_problem(event: AnsweredInput, interrupt: f.InterruptRecord) -> str:

@@ -5,8 +5,10 @@
 differ. The counters change by the effects of `effects.py`, which proofs read too; the rest of a turn changes here.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
+from hashlib import sha256
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 from zlib import crc32
@@ -87,6 +89,8 @@ class Turn:
     grants: tuple[str, ...] = ()
     #: The tools that the doom-loop detector ignores for the rest of the turn.
     always_for: frozenset[str] = frozenset()
+    #: The keys of calls that a person approved always (`approval_key`), each with the interrupt's id.
+    approved_calls: Mapping[str, str] = _EMPTY
     #: The signature of the last answer to a doom loop, which has no call that keeps it.
     loop_signature: tuple[str | float | None, ...] = ()
     #: The number of times that each tool raised `Retry`.
@@ -515,6 +519,9 @@ class Turn:
             call.answers = (*call.answers, fact)
             if is_last:
                 call.state = CallState.READY
+            if fact.always:
+                key = approval_key(call.made.name, call.arguments)
+                self.approved_calls = FrozenDict({**self.approved_calls, key: interrupt.id})
             if fact.decision is Decision.APPROVE and interrupt.id not in still_open:
                 call.approved_rules += tuple(verdict.rule for verdict in interrupt.rules)
             call.has_result = fact.given is not None and not interrupt.forwarded
@@ -608,6 +615,8 @@ class Turn:
                 for interrupt in self.interrupts.values()
                 if interrupt.approvals > 1 or interrupt.approved_by
             ]
+        if self.approved_calls:
+            values += ("approved", *sorted(self.approved_calls.items()))
         if self.loop_signature:
             values += ("loop", *self.loop_signature)
         if c.second_try:
@@ -657,6 +666,12 @@ class Turn:
         if self.rules is not None:
             twin.rules = self.rules.copy()
         return twin
+
+
+def approval_key(tool: str, arguments: Mapping[str, Any] | None) -> str:
+    """Return the key of a call under which it is equal to another one: the same tool and the same arguments."""
+    text = json.dumps([tool, arguments], sort_keys=True, separators=(",", ":"))
+    return sha256(text.encode()).hexdigest()[:32]
 
 
 def fold(facts: Iterable[f.Fact]) -> Turn:

@@ -217,6 +217,7 @@ FIELDS: Final[dict[type[Fact], dict[str, st.SearchStrategy[object]]]] = {
         "by": TEXT,
         "via": TEXT,
         "at": st.none() | st.floats(0, 4e9),
+        "always": st.booleans(),
     },
     facts.StepFinished: {
         "number": COUNT,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 
 from turnwright.journal.answers import Answer, approve, reject, settled
-from turnwright.journal.questions import MARK, shown_arguments, words
+from turnwright.journal.questions import ALWAYS_WORDS, MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.payload import thawed
@@ -53,6 +53,7 @@ _KEYS: Final[Mapping[InterruptKind, Mapping[str, tuple[str, Decision | None]]]] 
         "n": ("give up: reject the call", Decision.REJECT),
     },
 }
+_ALWAYS: Final = "a"
 _GRANT_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
     "y": ("approve", Decision.APPROVE),
     "n": ("reject", Decision.REJECT),
@@ -60,10 +61,11 @@ _GRANT_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
 }
 _APPROVAL_KEYS: Final[Mapping[str, tuple[str, Decision | None]]] = {
     **_GRANT_KEYS,
+    _ALWAYS: (f"always: {ALWAYS_WORDS.lower()}", Decision.APPROVE),
     "e": ("edit the arguments, then approve or reject", None),
 }
 #: The words that mean a key.
-_SPELLINGS: Final = {"y": "yes", "n": "no", "r": "reject", "e": "edit", "q": "quit"}
+_SPELLINGS: Final = {"y": "yes", "n": "no", "r": "reject", "e": "edit", "a": "always", "q": "quit"}
 _QUIT: Final = "q"
 _QUIT_WORDS: Final = "quit: leave the turn paused"
 
@@ -165,7 +167,7 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
         return None
     if is_question:
         return _read_answer(interrupt)
-    keys = _KEYS.get(interrupt.kind, _APPROVAL_KEYS if interrupt.kind is InterruptKind.APPROVAL else _GRANT_KEYS)
+    keys = _keys_of(interrupt)
     print_lines([f"    {key}  {text}" for key, (text, _) in keys.items()] + [f"    {_QUIT}  {_QUIT_WORDS}"])
     _ignore_earlier_keys()
     changed: dict[str, JsonValue] | None = None
@@ -175,7 +177,8 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
             return None
         decision = keys[key][1]
         if decision is not None:
-            return approve(arguments=changed) if decision is Decision.APPROVE else Answer(decision)
+            is_approved = decision is Decision.APPROVE
+            return approve(arguments=changed, always=key == _ALWAYS) if is_approved else Answer(decision)
         if key == "e":
             changed = _edit(interrupt.arguments or {} if changed is None else changed) or changed
             continue
@@ -189,15 +192,26 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
             return reject(note.strip())
 
 
+def _keys_of(interrupt: Interrupt) -> Mapping[str, tuple[str, Decision | None]]:
+    """Return the keys that answer an interrupt: the words of each, and its decision if it needs no more."""
+    if interrupt.kind is not InterruptKind.APPROVAL:
+        return _KEYS.get(interrupt.kind, _GRANT_KEYS)
+    return {key: row for key, row in _APPROVAL_KEYS.items() if key != _ALWAYS or interrupt.may_cover_equal_calls}
+
+
 def _read_key(keys: Sequence[str]) -> str:
-    """Read one of the keys, or the word that means it. The end of the input means to quit."""
+    """Read one of the keys, or the word that means it. The end of the input means to quit.
+
+    The prompt names the usual keys: an approval that is always is a line above it.
+    """
+    usual_keys = [key for key in keys if key != _ALWAYS or "y" not in keys]
     while True:
-        line = read_line(f"  [{'/'.join(keys)}] ")
+        line = read_line(f"  [{'/'.join(usual_keys)}] ")
         reply = _QUIT if line is None else line.strip().lower()
         for key in keys:
             if reply in (key, _SPELLINGS.get(key)):
                 return key
-        print_lines([f"  Answer {', '.join(keys[:-1])} or {keys[-1]} ({_QUIT_WORDS})."])
+        print_lines([f"  Answer {', '.join(usual_keys[:-1])} or {usual_keys[-1]} ({_QUIT_WORDS})."])
 
 
 def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:

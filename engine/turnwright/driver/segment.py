@@ -11,7 +11,7 @@ import anyio
 from msgspec import structs
 
 from turnwright.agent import Agent
-from turnwright.context import NOT_GIVEN, TurnContext, TurnInfo
+from turnwright.context import NOT_GIVEN, JsonObject, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import Signature, answer_item, expired, unanswered
@@ -47,6 +47,7 @@ from turnwright_states import (
 )
 from turnwright_states.inputs import StopInput, is_blank
 from turnwright_states.payload import thawed
+from turnwright_states.turn import approval_key
 
 from .dependencies import Dependencies
 from .interruption import Interruption
@@ -136,6 +137,8 @@ class Segment:
         #: A reply that is streaming in: its text so far, and the number of its pieces.
         self._texts: list[str] | None = None
         self._pieces = 0
+        #: The approvals of earlier turns of the session that cover equal calls, once one is needed.
+        self._earlier_approvals: Mapping[str, str] | None = None
         self._base = self.machine.turn.elapsed
         self._began_at = setup.clock()
         self.interruption = Interruption(journal, setup, self)
@@ -224,6 +227,7 @@ class Segment:
             context=self.context,
             restricted=setup.authorize is not None,
             callback=None if setup.links is None else partial(self._callback, setup.links),
+            covering_approval=self._find_approval,
             write=self.journal.write,
         )
         self.checked = ()
@@ -232,6 +236,20 @@ class Segment:
     def _callback(self, links: Links, key: str, expires_in: float | None) -> str:
         started_at, now = self.journal.transcript.started_at, self.setup.now()
         return links.callback(key, started_at, expires_in=expires_in, now=now)
+
+    async def _find_approval(self, tool: str, arguments: JsonObject) -> str:
+        """Return the approval that covers equal calls to this one, `TURN/INTERRUPT`; empty without one."""
+        key, turn_id, session = approval_key(tool, arguments), self.journal.turn_id, self.journal.started.session
+        own = self.machine.turn.approved_calls.get(key)
+        if own is not None:
+            return f"{turn_id}/{own}"
+        if session is None:
+            return ""
+        if self._earlier_approvals is None:
+            from turnwright.journal.approvals import read_approvals  # noqa: PLC0415 (few turns ask)
+
+            self._earlier_approvals = await read_approvals(self.journal.store, session)
+        return self._earlier_approvals.get(key, "")
 
     async def back_off(self) -> None:
         """Wait as long as the last failed attempt asked for."""

@@ -43,6 +43,8 @@ _NO_TOOLS: Final[Mapping[str, Tool]] = {}
 _NO_RESULT: Final = GivenResult(text="no result came within its time", error=True)
 OTHER_ANSWER: Final = "it was answered before, and the first answer counts"
 _SAME_ARGUMENTS: Final = "several people approve the same arguments: reject instead"
+_ALWAYS: Final = "always"
+_NO_ALWAYS: Final = "always is one person's approval of a call as it is, without rules, and not a sub-agent's"
 _NOT_AUTHORIZED: Final = "your app must authorize its answer: give it where the app's Engine(authorize=...) is"
 
 
@@ -56,12 +58,14 @@ class Answer:
     arguments: Mapping[str, JsonValue] | None = None
     #: The result of the call: with the decision `settle`, and only then.
     given: GivenResult | None = None
+    #: Whether the approval covers equal calls of the session too (docs/rules.md#always).
+    always: bool = False
 
     @classmethod
     def of(cls, answer: Answered) -> Self:
         """Return a journaled answer."""
         arguments = None if answer.arguments is None else thawed(answer.arguments)
-        return cls(answer.decision, answer.text, arguments, answer.given)
+        return cls(answer.decision, answer.text, arguments, answer.given, answer.always)
 
 
 Answers = Mapping[str, str | bool | Answer]
@@ -118,9 +122,13 @@ class Answering:
     decision: Decision
     by: str
     via: str
+    #: Whether the approval covers equal calls too.
+    always: bool = False
 
 
-def answering_of(fold: JournalFold, interrupt: Interrupt, decision: Decision, signature: Signature) -> Answering:
+def answering_of(
+    fold: JournalFold, interrupt: Interrupt, decision: Decision, signature: Signature, *, always: bool = False
+) -> Answering:
     """Return an answer to an interrupt of a turn as the app judges it."""
     return Answering(
         turn=fold.turn_id,
@@ -130,6 +138,7 @@ def answering_of(fold: JournalFold, interrupt: Interrupt, decision: Decision, si
         decision=decision,
         by=signature.by,
         via=signature.via,
+        always=always,
     )
 
 
@@ -146,6 +155,8 @@ def answer_item(
     fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
         fields["arguments"] = {**thawed(answer.arguments)}
+    if answer.always:
+        fields["always"] = True
     if answer.given is not None:
         fields["given"] = to_builtins(answer.given, enc_hook=plain)
     fields |= {name: value for name, value in asdict(signature).items() if value not in ("", None)}
@@ -193,13 +204,16 @@ def settled_result(result: JsonValue | ToolResult | NotGiven, error: str | None)
         raise ConfigError(str(reason)) from None
 
 
-def approve(*, arguments: Mapping[str, JsonValue] | None = None) -> Answer:
+def approve(*, arguments: Mapping[str, JsonValue] | None = None, always: bool = False) -> Answer:
     """Approve a call, or the read access that it asks for.
+
+    `always` approves equal calls too, with the same tool and arguments, in this turn and in later turns of its session,
+    until `Engine.revoke_approvals`. See docs/rules.md#always.
 
     `arguments` are all arguments that the call runs with, instead of the model's. The tool checks them when the answer
     is given, and again before it runs. See docs/rules.md#changed-arguments.
     """
-    return Answer(Decision.APPROVE, arguments=arguments)
+    return Answer(Decision.APPROVE, arguments=arguments, always=always)
 
 
 def parse_answer(
@@ -214,10 +228,10 @@ def parse_answer(
 ) -> Answer:
     """Check an answer to the open interrupt of that id, and return it with its decision.
 
-    A question takes any text. An approval or a read access takes yes or no (True or False), a doom loop `go_on`,
-    `always` or `stop`, an unknown outcome `rerun` or `unknown`. A text that is a JSON object approves a call with these
-    arguments, which its tool among `tools` checks. Where several people must approve, `by` is another person than those
-    who have approved.
+    A question takes any text. An approval or a read access takes yes or no (True or False), and an approval `always`. A
+    doom loop takes `go_on`, `always` or `stop`, an unknown outcome `rerun` or `unknown`. A text that is a JSON object
+    approves a call with these arguments, which its tool among `tools` checks. Where several people must approve, `by`
+    is another person than those who have approved.
 
     Raises `InvalidAnswerError`, which lists the open interrupts, also for one that expired by `now` (seconds since the
     Unix epoch). Interrupts in `answered` count as closed. See docs/rules.md#approvals.
@@ -229,18 +243,12 @@ def parse_answer(
     if open_interrupt.expires_at is not None and open_interrupt.expires_at <= now:
         raise InvalidAnswerError(interrupt, "it has expired: resume the turn without an answer to it", ids)
     takes = ANSWERABLE[open_interrupt.kind]
-    if isinstance(answer, Answer):
-        reply = answer
-    elif open_interrupt.kind is InterruptKind.APPROVAL and isinstance(answer, str) and answer.lstrip().startswith("{"):
-        reply = approve(arguments=read_arguments(interrupt, answer, ids))
-    elif open_interrupt.kind is InterruptKind.QUESTION and isinstance(answer, str):
-        reply = Answer(Decision.REPLY, answer)
-    else:
-        reply = Answer(_decision(answer, takes) or Decision.REPLY)
+    reply = answer if isinstance(answer, Answer) else _read_reply(open_interrupt, answer, ids)
     if reply.decision not in (takes if reply.given is None else DECISIONS[open_interrupt.kind]):
         decision = reply.decision if isinstance(answer, Answer) else repr(answer)
         words = _words_of_refusal(open_interrupt.kind, decision)
         raise InvalidAnswerError(interrupt, words, ids)
+    _check_always(open_interrupt, reply, ids)
     if reply.given is not None:
         _check_result(open_interrupt, reply, reply.given, ids)
     try:
@@ -254,6 +262,18 @@ def parse_answer(
     return reply if reply.arguments is None else _changed(open_interrupt, reply, reply.arguments, tools, ids)
 
 
+def _read_reply(interrupt: Interrupt, answer: str | bool, ids: Sequence[str]) -> Answer:
+    """Read an answer that is a word, a text or a bool. Raises `InvalidAnswerError` for arguments that are not JSON."""
+    is_approval = interrupt.kind is InterruptKind.APPROVAL
+    if is_approval and isinstance(answer, str) and answer.lstrip().startswith("{"):
+        return approve(arguments=read_arguments(interrupt.id, answer, ids))
+    if is_approval and str(answer).strip().lower() == _ALWAYS:
+        return approve(always=True)
+    if interrupt.kind is InterruptKind.QUESTION and isinstance(answer, str):
+        return Answer(Decision.REPLY, answer)
+    return Answer(_decision(answer, ANSWERABLE[interrupt.kind]) or Decision.REPLY)
+
+
 def _check_result(interrupt: Interrupt, reply: Answer, result: GivenResult, ids: Sequence[str]) -> None:
     """Raise `InvalidAnswerError` for a result with another decision, and for one that does not fit its schema."""
     if reply.decision is not Decision.SETTLE:
@@ -262,6 +282,13 @@ def _check_result(interrupt: Interrupt, reply: Answer, result: GivenResult, ids:
     if misfit:
         why = f"the result does not fit output_schema: {misfit}"
         raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
+
+
+def _check_always(interrupt: Interrupt, reply: Answer, ids: Sequence[str]) -> None:
+    """Raise `InvalidAnswerError` for an answer that may not cover equal calls."""
+    is_plain = reply.decision is Decision.APPROVE and reply.arguments is None
+    if reply.always and not (is_plain and interrupt.may_cover_equal_calls):
+        raise InvalidAnswerError(interrupt.id, _NO_ALWAYS, ids)
 
 
 def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
@@ -337,7 +364,7 @@ def _words_of_refusal(kind: InterruptKind, decision: str) -> str:
     """Return what an interrupt of this kind accepts instead: `a grant takes yes or no, not 'perhaps'`."""
     names = {Decision.APPROVE: "yes", Decision.REJECT: "no"}
     words = " or ".join(names.get(decision, str(decision)) for decision in ANSWERABLE[kind])
-    words += ", or arguments as JSON" if kind is InterruptKind.APPROVAL else ""
+    words += ", always or JSON arguments" if kind is InterruptKind.APPROVAL else ""
     settles = "; settled(...) gives its result" if Decision.SETTLE in DECISIONS[kind] else ""
     return f"{_article(kind)} takes {words}, not {decision}{settles}"
 
@@ -419,7 +446,7 @@ async def post_answers(
         # The error lists the open interrupts, which only the inbox knows.
         replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
     for name, reply in replies.items():
-        answering = answering_of(fold, interrupts[name], reply.decision, signature)
+        answering = answering_of(fold, interrupts[name], reply.decision, signature, always=reply.always)
         await need_authorized(judge, answering, [*interrupts])
     items = {
         answer_item(turn_id, name, reply, signature, shared=interrupts[name].is_shared): name

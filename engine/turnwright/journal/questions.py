@@ -18,6 +18,8 @@ from turnwright_states import InterruptKind
 
 #: The mark of a line that a model, a tool or a server wrote.
 MARK: Final = "| "
+#: What an approval with `always` covers.
+ALWAYS_WORDS: Final = "Allow calls with this tool and these arguments in this conversation"
 #: Empty lines that are shown as they are. A longer run is one escape.
 _EMPTY_LINES: Final = 3
 #: A call of at most so many characters is one line.

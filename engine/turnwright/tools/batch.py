@@ -24,7 +24,7 @@ from turnwright_states import (
 )
 from turnwright_states.construct import construct_unchecked
 
-from .batch_context import BatchContext, CallJudge, Failed, Values
+from .batch_context import BatchContext, BeforeCall, CallJudge, Failed, Values
 from .context import Ask, NeedsPersonError
 from .errors import ToolError, describe
 from .job_tasks import in_tasks
@@ -427,7 +427,7 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
     try:
         if batch.judge is not None and batch.judge.judges_before:
             return await _decide_values(call, tool, batch, values, batch.judge)
-        ask = None if tool.never_asks else await asked_first(call, tool, batch)
+        ask = None if tool.never_asks else await _ask_first(call, tool, batch)
         if ask is None:
             # An approved call is validated again, because the world may have changed since the question.
             return tool.parse(call.arguments) if values is None else values
@@ -447,6 +447,21 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
     return _add_decisions(waits(call, ask, batch), batch)
 
 
+async def _ask_first(call: Call, tool: Tool, batch: BatchContext) -> Ask | None:
+    """Do what `asked_first` does. An approval that covers equal calls answers for this one, and its start says so."""
+    ask = await asked_first(call, tool, batch)
+    is_one_approval = ask is not None and ask.kind is InterruptKind.APPROVAL and ask.approvals == 1
+    if not is_one_approval or batch.covering_approval is None:
+        return ask
+    approval = await batch.covering_approval(call.name, call.arguments)
+    if not approval:
+        return ask
+    decision = batch.decided.get(call.id) or BeforeCall(call.arguments)
+    decision.decisions.append({"approval": approval, "decision": "approved"})
+    batch.decided = {**batch.decided, call.id: decision}
+    return None
+
+
 async def _decide_values(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, judge: CallJudge
 ) -> Values | Outcome:
@@ -461,7 +476,7 @@ async def _decide_values(
     if decision.result is not None:
         return {}
     final = replace(call, arguments=decision.arguments) if decision.changed else call
-    ask = None if tool.never_asks else await asked_first(final, tool, batch)
+    ask = None if tool.never_asks else await _ask_first(final, tool, batch)
     if decision.ask is not None and (ask is None or not ask.question):
         ask = decision.ask
     if ask is not None:

@@ -22,6 +22,8 @@ Delegate = Callable[[Call], Awaitable[CallSettledInput | CallWaitingInput]]
 Failed = Callable[[BaseException], None]
 #: Runs a started call and returns its outcome.
 Execution = Callable[[Failed | None], Awaitable[CallSettledInput | CallWaitingInput]]
+#: Finds the approval of an equal call, by its tool and its arguments.
+CoveringApproval = Callable[[str, Mapping[str, JsonValue]], Awaitable[str]]
 #: Wraps the execution of a call.
 Execute = Callable[[Call, Tool, Execution], Awaitable[CallSettledInput | CallWaitingInput]]
 #: The arguments of a call, as `Tool.parse` returns them.
@@ -109,5 +111,7 @@ class BatchContext:
     restricted: bool = False
     #: Makes the addresses of callbacks, if the engine has links.
     callback: Callback | None = None
+    #: Returns the approval that covers equal calls to a call with these arguments: empty without one.
+    covering_approval: CoveringApproval | None = None
     #: Writes the reply, if it still waits for the starts of its calls.
     write: Callable[[], Awaitable[None]] | None = None

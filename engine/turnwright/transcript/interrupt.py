@@ -82,6 +82,12 @@ class Interrupt:
         """Whether several people must approve, each with an answer of their own."""
         return self.approvals > 1 or bool(self.approved_by)
 
+    @property
+    def may_cover_equal_calls(self) -> bool:
+        """Whether an approval may cover equal calls too: one person's, of a call of the turn, without rules."""
+        is_own = self.kind is InterruptKind.APPROVAL and ":" not in self.call
+        return is_own and not self.is_shared and not self.rules
+
     @classmethod
     def of(
         cls,

@@ -359,13 +359,13 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
         case Decision.REPLY:
             return fact.text
         case Decision.APPROVE if not fact.text:
-            return approve(arguments=thawed(fact.arguments))
+            return approve(arguments=thawed(fact.arguments), always=fact.always)
         case Decision.REJECT:
             return reject(fact.text)
         case _ if not fact.text and kind is not InterruptKind.QUESTION:
             return str(fact.decision)
         case _:
-            return Answer(fact.decision, fact.text, thawed(fact.arguments))
+            return Answer(fact.decision, fact.text, thawed(fact.arguments), always=fact.always)
 
 
 def _bare(message: Message) -> Message:

@@ -161,9 +161,10 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
             return _call(imports.name(ModelError), [("", str(value)), *_said_of(value)], imports, depth)
         case answers.Answer(decision=Decision.REJECT, text=words):
             return _call(imports.name(answers.reject), [("", words)] if words else [], imports, depth)
-        case answers.Answer(decision=Decision.APPROVE, text="", arguments=arguments):
-            changed = [] if arguments is None else [("arguments", arguments)]
-            return _call(imports.name(answers.approve), changed, imports, depth)
+        case answers.Answer(decision=Decision.APPROVE, text="", arguments=arguments, always=always):
+            changed: list[tuple[str, object]] = [] if arguments is None else [("arguments", arguments)]
+            options = [*changed, ("always", always)] if always else changed
+            return _call(imports.name(answers.approve), options, imports, depth)
         case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)
         case _Budget(limits):

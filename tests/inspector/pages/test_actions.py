@@ -464,3 +464,21 @@ async def test_wait_is_settled_on_the_page(file: Path) -> None:
             await person.does(path, interrupt="result-call00001", decision="settle", result="film.mp4")
         assert (await engine.resume(turn.id)).text == "Done."
         assert "film.mp4" in said_to_model(engine)
+
+
+async def test_approval_may_cover_equal_calls(tmp_path: Path) -> None:
+    """A box says what it covers, and the answer has it."""
+
+    @tool(needs_approval=True)
+    async def erase() -> str:
+        """Erase."""
+        return "erased"
+
+    model = ScriptedModel(asks_for(("erase", {})), asks_for(("erase", {})), "Done.")
+    async with Engine(model=model, tools=[erase], store=f"sqlite:///{tmp_path}/turns.db", poll_interval=0.02) as engine:
+        turn: TurnResult = await engine.run(Agent(name="Tidier"), "Go")
+        async with person_at(inspector_app(engine, access=Token(TOKEN))) as person:
+            page = html.unescape((await person.client.get(f"/turns/{turn.id}")).text)
+            assert "Allow calls with this tool and these arguments in this conversation" in page
+            await person.does(f"/turns/{turn.id}/answer", **ALLOW, always="1")
+        assert (await engine.resume(turn.id)).text == "Done."

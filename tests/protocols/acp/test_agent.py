@@ -32,6 +32,7 @@ class Editor:
     def __init__(self) -> None:
         self.updates: list[Any] = []
         self.permissions: list[schema.ToolCallUpdate] = []
+        self.options: list[Any] = []
         self.forms: list[str] = []
         self.permit: Callable[[], str] = lambda: "yes"
         self.fill: Callable[[], Any] = lambda: schema.AcceptElicitationResponse(
@@ -103,8 +104,9 @@ class Editor:
     async def request_permission(
         self, session_id: str, tool_call: schema.ToolCallUpdate, options: Sequence[object]
     ) -> schema.RequestPermissionResponse:
-        del session_id, options
+        del session_id
         self.permissions.append(tool_call)
+        self.options.append(options)
         if self.waits is not None:
             self.waits.set()
             await anyio.sleep_forever()
@@ -217,6 +219,20 @@ async def test_permission_decides_the_call(engine: Engine, option: str, status: 
     assert call.raw_input == {"amount": 5}
     assert "amount: 5" in (call.title or "")
     assert ("paid 5" in editor.text) == (status == "completed")
+
+
+async def test_permission_may_cover_equal_calls_of_the_session(engine: Engine) -> None:
+    """The option says what it covers, and an equal call of the next prompt is not asked. Others are."""
+    agent, editor = await connect(engine)
+    editor.permit = lambda: "always"
+    session = await begin(agent)
+    await say(agent, session, "approve")
+    await say(agent, session, "approve")
+    assert (len(editor.permissions), editor.statuses()) == (1, ["completed"] * 2)
+    (always,) = [option for option in editor.options[0] if option.kind == "allow_always"]
+    assert always.name == "Allow calls with this tool and these arguments in this conversation"
+    await say(agent, session, "both")
+    assert len(editor.permissions) == 2, "the call with other arguments is asked"
 
 
 async def test_permission_of_a_sub_agent_is_about_the_parents_call(engine: Engine) -> None:

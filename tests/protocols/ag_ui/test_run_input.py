@@ -232,11 +232,17 @@ def test_abandoned_interrupt_is_decided_like_an_expired_interrupt(kind: Interrup
     assert answer.decision is decision
 
 
+def test_payload_may_approve_equal_calls_too() -> None:
+    assert answered(pending(InterruptKind.APPROVAL), {"approved": True, "always": True}) == approve(always=True)
+    assert answered(pending(InterruptKind.APPROVAL), {"approved": False, "always": True}) == reject()
+
+
 @pytest.mark.parametrize(
     ("payload", "why"),
     [
         ({"approved": True, "editedArgs": "y"}, "responseSchema"),
         ({"approved": "yes"}, "responseSchema"),
+        ({"approved": True, "always": "yes"}, "responseSchema"),
         (None, "responseSchema"),
         (1, "responseSchema"),
     ],

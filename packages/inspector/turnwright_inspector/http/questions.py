@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from turnwright._base.words import cut_after
 from turnwright.errors import InvalidAnswerError
-from turnwright.journal.questions import words
+from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.privacy.invisible import exact
 from turnwright.privacy.redaction import Redactor, redactor
 from turnwright.transcript.interrupt import Interrupt
@@ -45,6 +45,8 @@ class QuestionText:
     sentence: str
     hides: bool
     arguments: str = ""
+    #: What an approval with `always` covers.
+    always_words: str = ALWAYS_WORDS
 
 
 def question_text(hider: Redactor, pending: Interrupt, agent: str = "") -> QuestionText:

@@ -1,6 +1,7 @@
 """The forms of the pages: answer, steer, stop, resume and fork turns, without scripts."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from starlette.datastructures import URLPath
 from starlette.requests import Request
@@ -99,6 +100,7 @@ class TurnActions:
             if edited and answer.decision is Decision.APPROVE:
                 answer = approve(arguments=read_arguments(name, edited, [name]))
             elif answer.decision is Decision.APPROVE:
+                answer = replace(answer, always=bool(form.text("always")))
                 await need_shown_whole(self._engine, turn, [name])
         elif not text.strip():
             raise ConfigError("the answer is empty: write one, or choose one")

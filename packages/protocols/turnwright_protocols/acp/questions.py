@@ -7,7 +7,7 @@ from acp import schema
 from acp.interfaces import Client
 
 from turnwright.journal.answers import Answer, unanswered
-from turnwright.journal.questions import words
+from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import asking_call, clean
 from turnwright_states import InterruptKind
@@ -31,6 +31,13 @@ _OPTIONS: Final[dict[InterruptKind, Sequence[tuple[str, str, str]]]] = {
 _CANCELED: Final = "nobody answered"
 
 
+def _options_of(interrupt: Interrupt) -> list[tuple[str, str, str]]:
+    options = [*_OPTIONS[interrupt.kind]]
+    if interrupt.may_cover_equal_calls:
+        options.insert(1, ("always", ALWAYS_WORDS, "allow_always"))
+    return options
+
+
 async def ask_permission(
     client: Client,
     session: str,
@@ -41,7 +48,7 @@ async def ask_permission(
     """Ask for a permission, and return the answer. A canceled question is rejected."""
     options = [
         schema.PermissionOption.model_validate({"optionId": option, "name": name, "kind": kind})
-        for option, name, kind in _OPTIONS[interrupt.kind]
+        for option, name, kind in _options_of(interrupt)
     ]
     call = schema.ToolCallUpdate(
         tool_call_id=f"{turn}/{asking_call(interrupt) or interrupt.id}",
@@ -52,7 +59,7 @@ async def ask_permission(
     )
     response = await client.request_permission(session, call, options)
     chosen = response.outcome.option_id if isinstance(response.outcome, schema.AllowedOutcome) else ""
-    offered_options = {option for option, _, _ in _OPTIONS[interrupt.kind]}
+    offered_options = {option for option, _, _ in _options_of(interrupt)}
     return chosen if chosen in offered_options else unanswered(interrupt, _CANCELED)
 
 

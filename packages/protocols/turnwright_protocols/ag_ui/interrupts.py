@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, InvalidAnswerError
 from turnwright.journal.answers import ANSWERABLE, Answer, settled, unanswered
-from turnwright.journal.questions import words
+from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import asking_call, clean, clean_json
 from turnwright_states import DECISIONS, Decision, InterruptKind
@@ -38,14 +38,12 @@ _APPROVAL: Final[dict[str, JsonValue]] = {
     },
     "required": ["approved"],
 }
-_EDITABLE: Final[dict[str, JsonValue]] = {
-    **_APPROVAL,
-    "properties": {
-        "approved": {"type": "boolean"},
-        "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
-        "editedArgs": {"type": "object", "description": "All arguments of the approved call, instead of the model's."},
-    },
+_PROPERTIES: Final[dict[str, JsonValue]] = {
+    "approved": {"type": "boolean"},
+    "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
+    "editedArgs": {"type": "object", "description": "All arguments of the approved call, instead of the model's."},
 }
+_EDITABLE: Final[dict[str, JsonValue]] = {**_APPROVAL, "properties": _PROPERTIES}
 #: The forms of a call's result.
 _RESULT: Final[list[JsonValue]] = [
     {"type": "object", "properties": {name: schema}, "required": [name], "additionalProperties": False}
@@ -121,8 +119,11 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
     approves = interrupt.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
     if approves and isinstance(payload, Mapping):
         approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
-        if isinstance(approved, bool) and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
-            return Answer(Decision.APPROVE if approved else Decision.REJECT, reason, edited if approved else None)
+        always = payload.get("always", False)
+        is_fit = isinstance(approved, bool) and isinstance(reason, str) and isinstance(always, bool)
+        if is_fit and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
+            decision, arguments = (Decision.APPROVE, edited) if approved else (Decision.REJECT, None)
+            return Answer(decision, reason, arguments, always=bool(approved and always))
     settles = Decision.SETTLE in DECISIONS[interrupt.kind]
     if settles and isinstance(payload, Mapping) and payload.keys() in ({"result"}, {"error"}):
         error = payload.get("error")
@@ -140,7 +141,10 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
 def _schema(interrupt: Interrupt) -> dict[str, JsonValue]:
     match interrupt.kind:
         case InterruptKind.APPROVAL:
-            return _EDITABLE
+            if not interrupt.may_cover_equal_calls:
+                return _EDITABLE
+            always: dict[str, JsonValue] = {"type": "boolean", "description": f"{ALWAYS_WORDS}, without editedArgs."}
+            return {**_EDITABLE, "properties": {**_PROPERTIES, "always": always}}
         case InterruptKind.GRANT:
             return _APPROVAL
         case InterruptKind.QUESTION:

@@ -82,7 +82,8 @@ class ReachedTurns:
     def add(self, turn: str, fact: f.Fact) -> None:
         """Count a fact."""
         tools = self._reached.tools
-        for decision in getattr(fact, "decisions", ()):
+        # A guardrail that passed, and an approval that covers the call, are decisions too.
+        for decision in (decision for decision in getattr(fact, "decisions", ()) if "hook" in decision):
             self._reached.hooks[str(decision["hook"])][str(decision["decision"])] += 1
         match fact:
             case f.ModelReplied():
