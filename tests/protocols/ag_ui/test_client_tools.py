@@ -10,8 +10,9 @@ from tests.protocols.ag_ui.client import Client
 from tests.protocols.ag_ui.page import answer
 from tests.protocols.subject import AGENT, make_engine
 
-from turnwright import ConfigError, Engine
+from turnwright import CallView, ChangeArguments, ConfigError, Engine, TurnContext, before_tool
 from turnwright.message import ToolResultPart
+from turnwright.model import ScriptedModel, asks_for
 from turnwright_protocols.ag_ui import read_input
 
 pytestmark = pytest.mark.anyio
@@ -232,3 +233,20 @@ def test_result_of_a_foreign_call_is_no_message_to_answer() -> None:
     run = {"threadId": "s1", "runId": "r1", "messages": [result("call_abc")]}
     with pytest.raises(ConfigError, match="no message to answer: the last message is of the role tool"):
         read_input(RunAgentInput.model_validate(run))
+
+
+async def test_client_runs_the_arguments_that_a_hook_changed() -> None:
+    """A snapshot replaces the arguments of the model before the run ends."""
+
+    @before_tool
+    def colder(_: TurnContext, call: CallView) -> ChangeArguments:
+        return ChangeArguments({**call.arguments, "location": "Oslo"})
+
+    model = ScriptedModel(asks_for(("pick", {"location": "Graz"})), "Done.")
+    page = Frontend(Engine(model=model, hooks=[colder]), PICK)
+    end = await page.post(user("use it"))
+    assert end["outcome"] == {"type": "success"}
+    (call,) = page.calls
+    assert json.loads(call["function"]["arguments"]) == {"location": "Oslo"}
+    await page.post(result(call))
+    assert page.client.text() == ["Done."]

@@ -35,7 +35,7 @@ from turnwright.events import (
 )
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client
 from turnwright_protocols.endings import DONE, explain_end, record_end
-from turnwright_protocols.items import clean, left_open
+from turnwright_protocols.items import clean, clean_json, left_open
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
@@ -181,15 +181,23 @@ class AgUiEncoder:
             yield from self._close_subagent(turn, [interrupt_id(self._turn, interrupt.id) for interrupt in pending])
         root = self._lane(self._turn)
         yield from root.suspend()
+        client_calls = [interrupt for interrupt in pending if waits_for_client(interrupt, self._client_tools)]
+        changed_calls = [
+            interrupt.call
+            for interrupt in client_calls
+            if self._conversation.change_arguments(
+                call_id(self._turn, interrupt.call), clean_json({**(interrupt.arguments or {})})
+            )
+        ]
+        if changed_calls:
+            yield self._conversation.snapshot()  # a hook or a person changed what the client runs
         self._open = False
         self._announced.clear()
         thread, run = self._run.thread_id, self._run_id
         if isinstance(event, TurnPausedEvent):
             # The client runs its tools after a run, and begins another one. Its resume must answer all interrupts.
             interrupts = [
-                interrupt_of(self._turn, interrupt)
-                for interrupt in event.interrupts
-                if not waits_for_client(interrupt, self._client_tools)
+                interrupt_of(self._turn, interrupt) for interrupt in event.interrupts if interrupt not in client_calls
             ]
             waits = RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else RunFinishedSuccessOutcome()
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())

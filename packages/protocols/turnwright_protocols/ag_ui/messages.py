@@ -212,6 +212,19 @@ class AgUiConversation:
         self._places.setdefault(message.id)
         self._messages[message.id] = message
 
+    def change_arguments(self, identifier: str, arguments: JsonObject) -> bool:
+        """Give a call the arguments that it runs with. Returns whether they differ from those that were sent."""
+        for message in self._messages.values():
+            calls = (message.tool_calls or []) if isinstance(message, AssistantMessage) else []
+            for number, call in enumerate(calls):
+                if call.id == identifier and json.loads(call.function.arguments or "{}") != arguments:
+                    function = FunctionCall(name=call.function.name, arguments=json.dumps(arguments))
+                    changed = call.model_copy(update={"function": function})
+                    changed_calls = [*calls[:number], changed, *calls[number + 1 :]]
+                    self._messages[message.id] = message.model_copy(update={"tool_calls": changed_calls})
+                    return True
+        return False
+
     def forget(self, identifier: str) -> None:
         """Remove a message that was dropped."""
         if identifier not in self._messages:
