@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import cycle
+from itertools import cycle, takewhile
 from math import inf
 from typing import Final, NoReturn
 
@@ -858,8 +858,9 @@ class Turn:
         open_calls = [call for call in open_calls if call.is_open]
         waiting = [call for call in open_calls if call.needs_person]
         if not self._may_pause():
-            for call in waiting:
-                call.status = CallStatus.REFUSED
+            # Questions are asked in the order of the calls: after a hook that ends the turn, none is refused any more.
+            for call in takewhile(lambda call: self._hook_decisions(call)[0] not in _FAULTS, open_calls):
+                call.status = CallStatus.REFUSED if call in waiting else call.status
         self._run_side_by_side([call for call in open_calls if call not in waiting])
         if not _has_answer(batch) and not self._is_step_certain(open_calls, batch):
             self._read_messages_in_batch()

@@ -131,6 +131,8 @@ def can_answer(bounds: Limits) -> bool:
 
 
 ASKS = ScriptedReply(calls=(ScriptedCall("plain"),))
+TRIPS_AT_ONCE, NEEDS_APPROVAL = ScriptedCall("plain", before="trip"), ScriptedCall("asks_direct")
+UNASKED = Limits(max_pauses=0)
 SAYS = ScriptedReply("Well.")
 HIDES = replace(ASKS, calls=(ScriptedCall("plain", does="fail", after="hide"),))
 TRIPS = replace(SAYS, trips=True)
@@ -165,6 +167,9 @@ PARALLEL_FAILS = ScriptedGuardrail(1.03, parallel=True, fault="model")
 @example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(Cause.SERVER_ERROR, "Together.")))
 @example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(Cause.BAD_REQUEST,)))
 @example(TurnScript((ASKS, SAYS), TOOLS, synthesis=(RuntimeError,)))
+#: No person is left to ask. A call is refused in its place: not after a hook that has ended the turn.
+@example(TurnScript((ScriptedReply(calls=(TRIPS_AT_ONCE, NEEDS_APPROVAL)),), TOOLS, UNASKED, hooked=True))
+@example(TurnScript((ScriptedReply(calls=(NEEDS_APPROVAL, TRIPS_AT_ONCE)),), TOOLS, UNASKED, hooked=True))
 @given(script=agent_scripts())
 def test_turn_of_an_agent_with_hooks_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
