@@ -211,8 +211,9 @@ class SqliteFilling:
             ]
             sizes = dict[int, int](
                 db.execute(
-                    "SELECT name IN (SELECT name FROM sqlite_schema WHERE type = 'index'), sum(pgsize) FROM dbstat"
-                    " WHERE aggregate = 1 GROUP BY 1"
+                    # Pages times their size: the sum that dbstat has itself wraps at 4 GiB.
+                    "SELECT name IN (SELECT name FROM sqlite_schema WHERE type = 'index'), sum(pageno * page_size)"
+                    " FROM dbstat, pragma_page_size WHERE aggregate = 1 GROUP BY 1"
                 )
             )
         commits, log = self._log() if self._holds_log else (None, None)
