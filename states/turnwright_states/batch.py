@@ -168,6 +168,7 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> tuple[f.InterruptRec
             otherwise=question.otherwise,
             schema=None if question.schema is None else frozen(question.schema),
             restricted=question.restricted,
+            rules=tuple([f.RuleVerdict(rule=rule, broken="ask") for rule in question.rules if question.forwarded]),
         )
         for question in questions
     ]

@@ -154,7 +154,7 @@ def _starts(facts: Sequence[f.Fact], at: int) -> bool:
     """Return whether the calls of the reply at the index `at` started with it: only then has a start no hash."""
     for place in range(at + 1, len(facts)):
         fact = facts[place]
-        asks_by_rule = isinstance(fact, f.CallWaiting) and bool(fact.interrupt.rules)
+        asks_by_rule = isinstance(fact, f.CallWaiting) and bool(fact.interrupt.rules) and not fact.interrupt.forwarded
         if not asks_by_rule and not isinstance(fact, f.CallSettled | f.Notice):
             return isinstance(fact, f.CallStarted) and not fact.hash
     return False
@@ -201,6 +201,7 @@ def _rebuild_question(interrupt: f.InterruptRecord) -> dict[str, Any]:
         "interrupt_kind": interrupt.kind,
         "forwarded": interrupt.id.removeprefix(f"{interrupt.call}/") if interrupt.forwarded else None,
         "tool": interrupt.tool if interrupt.forwarded else "",
+        "rules": tuple([verdict.rule for verdict in interrupt.rules if interrupt.forwarded]),
     }
 
 

@@ -806,7 +806,9 @@ def rule_decisions(fact: Fact) -> list[RuleDecision]:
         case CallStarted() | CallSettled():
             return _decisions(fact.rules, fact.call)
         case CallWaiting():
-            verdicts = [verdict for interrupt in fact.interrupts for verdict in interrupt.rules]
+            # A sub-agent's question is a decision of its own turn.
+            own = [interrupt for interrupt in fact.interrupts if not interrupt.forwarded]
+            verdicts = [verdict for interrupt in own for verdict in interrupt.rules]
             return _decisions(verdicts, fact.call, asks=True)
         case Reviewed():
             return _decisions(fact.rules, None)

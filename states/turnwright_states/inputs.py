@@ -138,6 +138,7 @@ class CallQuestion(Checked, frozen=True, kw_only=True):
     otherwise: GivenResult | None = None
     schema: JsonObject | None = None
     restricted: bool = False
+    rules: tuple[str, ...] = ()
 
     def _check(self) -> None:
         super()._check()
@@ -403,6 +404,8 @@ class CallWaitingInput(Input, frozen=True, kw_only=True):
     #: The JSON Schema of the result, and whether the app must authorize each answer: kept, not read.
     schema: JsonObject | None = None
     restricted: bool = False
+    #: The names of the rules by which a sub-agent asks: kept for the person, and not approved for this call.
+    rules: tuple[str, ...] = ()
     #: The tool's own data for the next run of the call, such as a server's `request_state`: kept, not read.
     kept: JsonValue = None
     #: Further questions of the call. A call asks them all at once, because it waits once a pause.

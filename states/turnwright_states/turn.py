@@ -522,7 +522,7 @@ class Turn:
             if fact.always:
                 key = approval_key(call.made.name, call.arguments)
                 self.approved_calls = FrozenDict({**self.approved_calls, key: interrupt.id})
-            if fact.decision is Decision.APPROVE and interrupt.id not in still_open:
+            if fact.decision is Decision.APPROVE and interrupt.id not in still_open and not interrupt.forwarded:
                 call.approved_rules += tuple(verdict.rule for verdict in interrupt.rules)
             call.has_result = fact.given is not None and not interrupt.forwarded
             if fact.arguments is not None and not interrupt.forwarded:

@@ -346,6 +346,7 @@ class SubagentCalls:
                 otherwise=interrupt.otherwise,
                 schema=interrupt.schema,
                 restricted=interrupt.restricted or self._segment.setup.authorize is not None,
+                rules=interrupt.rules,
             )
             for interrupt, answers in zip(interrupts, needed, strict=True)
             if answers <= MAX_ANSWERS

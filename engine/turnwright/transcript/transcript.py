@@ -381,7 +381,8 @@ class Transcript:
 
     def _wait(self, _: int, fact: f.CallWaiting) -> None:
         for interrupt in fact.interrupts:
-            self._note_broken(interrupt.rules, fact.call)
+            if not interrupt.forwarded:  # it is in the sub-agent's turn
+                self._note_broken(interrupt.rules, fact.call)
         self._asking_calls = {
             **self._asking_calls,
             **{interrupt.id: fact.call for interrupt in fact.interrupts},

@@ -421,6 +421,23 @@ async def test_two_sub_agents_refund_once_in_the_tree() -> None:
     assert [broken.by for broken in child.broken] == [("call00001:call00001",)]
 
 
+async def test_question_of_a_sub_agent_names_the_rules_that_ask() -> None:
+    """Meaning 10 and 16: the person sees the rules, and the approval is for the sub-agent's call alone."""
+    helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("refund",))
+    agent = Agent(name="Clerk", rules=[Rule("large", never="refund", effect="ask")])
+    refunds = asks_for(("refund", {"order_id": "7"}))
+    lines = (asks_for(("Helper", {"prompt": "Pay 7."})), refunds, "Paid.", refunds, "Done.")
+    async with engine_for(*lines, tools=[*TOOLS, agent_tool(helper)]) as engine:
+        turn = await engine.run(agent, "Pay.")
+        assert [(interrupt.rules, turn.broken) for interrupt in turn.interrupts] == [(("large",), ())]
+        turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
+        assert [interrupt.rules for interrupt in turn.interrupts] == [("large",)]
+        turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
+        await check(engine, turn)
+    assert RAN == ["refund 7 5", "refund 7 5"]
+    assert [broken.rule for broken in turn.broken] == ["large"]
+
+
 async def test_stopped_sub_agent_returns_its_state() -> None:
     """Meaning 16: the state of a sub-agent comes back when its turn is stopped too."""
     helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("refund",), steps=1)
