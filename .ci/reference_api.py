@@ -53,6 +53,7 @@ PAGES: Final = {
         ("turnwright_inspector",),
     ),
     "otel": Page("turnwright.otel", "Spans and metrics of turns, by OpenTelemetry.", ("turnwright.otel",)),
+    "web": Page("turnwright.web", "Links for people and callbacks for services, as an app.", ("turnwright.web",)),
     "logs": Page("turnwright.logs", "The fields of log records about a turn, and a formatter.", ("turnwright.logs",)),
     "ag-ui": Page(
         "turnwright_protocols.ag_ui", "A turn as a run of the AG-UI protocol.", ("turnwright_protocols.ag_ui",)

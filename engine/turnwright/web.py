@@ -295,3 +295,6 @@ def _page(status: HTTPStatus, text: str, details: str = "") -> Response:
 def _data(status: HTTPStatus, error: str = "", _: str = "", *, stored: bool | None = None) -> Response:
     fields = {"error": error} if stored is None else {"stored": stored}
     return Response(status, _JSON, f"{json.dumps(fields)}\n")
+
+
+__all__ = ["ASGIApp", "answer_app"]

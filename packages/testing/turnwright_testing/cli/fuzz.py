@@ -99,7 +99,7 @@ def fuzz(
     defaults of `run` are used.
 
     Agents that are code (desk.py:DESK) are rehearsed first: their tools RUN, with values of their domain, and the
-    invariants of the module are checked. See the guide: Fuzz your agents and hooks.
+    invariants of the module are checked. See the guide: Fuzz your agents.
 
     Otherwise your tools and sub-agents are NOT run: stand-ins replace them. Only the check of arguments, the approval
     and the loop key of a tool run. A failure is reduced to the smallest example, and printed as a test.
