@@ -10,7 +10,7 @@ and `FaultyStore.fault`, or `around`, for the store. `hook_script.DecidedCode` a
 and validators.
 """
 
-from .behavior import Asks, Behavior, Driven, Execution, Floods, Hangs, Raises, Returns, Runs
+from .behavior import Asks, Behavior, Driven, Execution, Floods, Hangs, Raises, Returns, Runs, Waits
 from .faults import FaultyStore
 from .flaky import Broke, Cut, FlakyModel, Line, Stalls, Unfinished
 from .hook_script import Consulted, GuardrailScript, HookScript, Refuses
@@ -54,6 +54,7 @@ __all__ = [
     "Scenario",
     "Stalls",
     "Unfinished",
+    "Waits",
     "assert_invariants",
     "check",
     "play",

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from turnwright.errors import Retry
 from turnwright.model.protocol import ModelRequest
 from turnwright.tools import RESULT_LIMIT, Ask, Tool, ToolContext, ToolError
+from turnwright.tools.later import Later
 from turnwright.tools.rate_limiter import RateLimiter
 from turnwright_states import InterruptKind
 from turnwright_states.facts import Fact
@@ -69,7 +70,14 @@ class Asks:
     midway: bool = False
 
 
-Behavior = Returns | Floods | Raises | Hangs | Runs | Asks
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The tool has a job done elsewhere: its result comes from outside, within so many seconds; None is for ever."""
+
+    expires_in: float | None = None
+
+
+Behavior = Returns | Floods | Raises | Hangs | Runs | Asks | Waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +174,8 @@ class StandIn(Tool):
             case Hangs(seconds=seconds):
                 await anyio.sleep(seconds)
                 return "after all"
+            case Waits(expires_in=expires_in):
+                raise Later(expires_in=expires_in)
             case Runs() if self._real.delegates:  # only the driver of a turn runs a sub-agent
                 return Returns().text
             case Runs():

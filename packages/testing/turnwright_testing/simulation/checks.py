@@ -5,6 +5,7 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright.tools import Tool
+from turnwright_states import CallStatus, Decision, InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
 from turnwright_testing.behavior import Driven
@@ -32,7 +33,7 @@ def checks_of(world: World) -> list[Check]:
                 if check.verdict is not Verdict.INCONCLUSIVE:
                     known_claims.add(check.claim)
         problems_by_claim[MODEL_CALLS] += _too_many_calls(world, turn, driven)
-    problems_by_claim[KEEPS] += _lost_messages(world)
+    problems_by_claim[KEEPS] += [*_lost_messages(world), *_lost_results(world)]
     return [_check(claim, problems, is_known=claim in known_claims) for claim, problems in problems_by_claim.items()]
 
 
@@ -75,3 +76,23 @@ def _lost_messages(world: World) -> Iterator[str]:
         payloads = " ".join(fact.payload() for fact in world.disk.facts_now(turn))
         if f'"{text}"' not in payloads and text not in world.disk.inbox_of(turn):
             yield f"{text!r} to turn {turn} was accepted, and is neither in its journal nor in its inbox"
+
+
+def _lost_results(world: World) -> Iterator[str]:
+    """An accepted result was given to its call, unless the call ended otherwise: by itself, or with the turn."""
+    for turn, call, result in world.results:
+        facts = world.disk.facts_now(turn)
+        waits = {
+            interrupt.id
+            for fact in facts
+            if isinstance(fact, f.CallWaiting)
+            for interrupt in fact.interrupts
+            if interrupt.call == call and interrupt.kind in {InterruptKind.RESULT, InterruptKind.UNKNOWN_OUTCOME}
+        }
+        answers = [fact for fact in facts if isinstance(fact, f.Answered) and fact.interrupt in waits]
+        given_results = [fact.given.text for fact in answers if fact.given is not None]
+        status = next((fact.status for fact in facts if isinstance(fact, f.CallSettled) and fact.call == call), None)
+        is_cut_off = status not in {CallStatus.OK, CallStatus.ERROR, None}
+        is_cut_off = is_cut_off and all(answer.decision is not Decision.REJECT for answer in answers)
+        if given_results != [result] and waits and not is_cut_off:
+            yield f"{result!r} for {call} of turn {turn} was accepted, and the call was given {given_results}"

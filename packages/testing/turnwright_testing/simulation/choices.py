@@ -78,6 +78,10 @@ class ChosenWorld(Protocol):
         """Note that a tool's work begins."""
         ...
 
+    def submitted(self, execution: Execution, /) -> None:
+        """Begin a job whose result comes from outside."""
+        ...
+
     def note(self, process: str, action: str) -> None:
         """Write a line of the trace."""
         ...

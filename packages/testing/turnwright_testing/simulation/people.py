@@ -10,9 +10,11 @@ import anyio
 from turnwright.driver.admission import TurnOptions
 from turnwright.errors import InvalidAnswerError
 from turnwright.events import FactEvent, TurnEndedEvent, TurnPausedEvent
-from turnwright.journal.answers import ANSWERABLE, Answer
+from turnwright.journal.answers import Answer, settled
 from turnwright.result import TurnResult
+from turnwright_states import DECISIONS, Decision
 from turnwright_states import facts as f
+from turnwright_testing.behavior import Execution
 
 from .world import FOLLOWS, RETURNS, Process, World
 
@@ -30,6 +32,7 @@ _ACTIONS: Final = {
     "follow": 2,
     "jump": 1,
     "work": 1,
+    "recover": 1,
 }
 #: Seconds before an action.
 _WAITS: Final = (0.0, 0.02, 0.5, 3.0, 30.0)
@@ -39,6 +42,7 @@ _ROUNDS: Final = 40
 #: Seconds that calls have to return when all turns have ended.
 _RETURNS_WITHIN: Final = 300.0
 _SESSION: Final = "simulated"
+_PEOPLE: Final = ("ann", "bob")
 
 
 class People:
@@ -53,6 +57,7 @@ class People:
     async def live(self) -> None:
         """Begin a turn, let people act, and then bring every turn to its end."""
         world = self._world
+        world.submitted = self._submit
         self._begin(world.new_process())
         async with anyio.create_task_group() as actors:
             for _ in range(world.choices.below("people", 4)):
@@ -84,6 +89,8 @@ class People:
             world.jump(world.choices.of("people", (3600.0, -3600.0)))
         elif action == "work":
             self._start(process, "run_worker", partial(process.engine.run_worker, self._stopping))
+        elif action == "recover":
+            self._start(process, "recover", process.engine.recover)
         elif action == "message":
             self._begin(process)
         elif turns and action != "nothing":
@@ -166,9 +173,28 @@ class People:
         choices, result = self._world.choices, await process.engine.get(turn)
         interrupts = result.interrupts[: choices.of("answer", (None, 1))]
         answers = {
-            interrupt.id: Answer(choices.of("answer", ANSWERABLE[interrupt.kind]), "yes") for interrupt in interrupts
+            interrupt.id: _answer_with(choices.of("answer", DECISIONS[interrupt.kind])) for interrupt in interrupts
         }
-        return await process.engine.resume(turn, answers, agent=self._world.agent)
+        person = choices.of("answer", _PEOPLE)
+        return await process.engine.resume(turn, answers, agent=self._world.agent, by=person)
+
+    def _submit(self, execution: Execution) -> None:
+        """Let a service do the job of a call: it gives the result early or late, sometimes twice, or never."""
+        for _ in range(self._world.choices.of("service", (1, 1, 2, 0))):
+            self._numbers += 1
+            self._group.start_soon(self._serve, execution, f"film {self._numbers}")
+
+    async def _serve(self, execution: Execution, result: str) -> None:
+        world = self._world
+        await anyio.sleep(world.choices.of("service", _WAITS))
+        process, key = world.living(), f"{execution.turn}:{execution.call}"
+
+        async def settle() -> None:
+            if await process.engine.settle(key, result, by="service"):
+                world.results.append((execution.turn, execution.call, result))
+
+        action = f"settle {key}"
+        await world.call(process, action, settle, world.opened(process, action))
 
     async def _steer(self, process: Process, turn: str, text: str) -> None:
         await process.engine.steer(turn, text)
@@ -208,9 +234,10 @@ class People:
 
     async def _go_on(self, process: Process, turn: str) -> TurnResult:
         result = await process.engine.get(turn)
-        answers = {interrupt.id: Answer(ANSWERABLE[interrupt.kind][0], "yes") for interrupt in result.interrupts}
-        with suppress(InvalidAnswerError):  # some have expired: a resumption rejects them
-            return await process.engine.resume(turn, answers, agent=self._world.agent)
+        answers = {interrupt.id: _answer_with(DECISIONS[interrupt.kind][0]) for interrupt in result.interrupts}
+        for person in _PEOPLE:  # one of whom may have approved already
+            with suppress(InvalidAnswerError):  # some have expired: a resumption rejects them
+                return await process.engine.resume(turn, answers, agent=self._world.agent, by=person)
         return await process.engine.resume(turn, agent=self._world.agent)
 
     def _ended(self, turn: str) -> bool:
@@ -226,3 +253,7 @@ class People:
         for process in world.processes:
             for scope in tuple(process.scopes):
                 scope.cancel()
+
+
+def _answer_with(decision: Decision) -> Answer:
+    return settled("yes") if decision is Decision.SETTLE else Answer(decision, "yes")

@@ -5,12 +5,13 @@ from typing import Final
 
 from turnwright.tools import Tool, ToolContext
 from turnwright_states import InterruptKind
-from turnwright_testing.behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Stage, StandIn
+from turnwright_testing.behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Stage, StandIn, Waits
 
 from .choices import ChosenWorld
 
-#: Returns, raises, raises for the model, hangs, floods, asks for approval, or asks a question.
-_KINDS: Final = (10, 2, 1, 3, 1, 3, 2)
+#: Returns, raises, raises for the model, hangs, floods, asks for approval, asks a question, or has its result come
+#: from outside.
+_KINDS: Final = (10, 2, 1, 3, 1, 3, 2, 3)
 _HANGS: Final = (1.0, 0.01, 20.0)
 _EXPIRES: Final = (None, None, 5.0)
 
@@ -42,6 +43,8 @@ class SimulatedStage(Stage):
             case 6:
                 midway = choices.one_in("tool", 2)
                 return Asks(InterruptKind.QUESTION, 1 + choices.below("tool", 2), midway=midway)
+            case 7:
+                return Waits(choices.of("tool", _EXPIRES))
             case _:
                 return Returns()
 
@@ -58,6 +61,8 @@ class _SimulatedTool(StandIn):
         """See `StandIn.execute`. It takes a chosen time."""
         execution = Execution(context.turn_id, context.call_id, self.name, context.attempt)
         self._world.executed(self._process, execution)
+        if isinstance(self._stage.behaviour(context), Waits):
+            self._world.submitted(execution)
         result = await super().execute(values, context)
         await self._world.pause("tool time")
         return result

@@ -15,6 +15,7 @@ from turnwright.context import JsonObject
 from turnwright.driver.subagents import AgentTool
 from turnwright.engine import Engine
 from turnwright.errors import (
+    AlreadySettledError,
     ConfigError,
     InvalidAnswerError,
     LeaseLostError,
@@ -68,14 +69,21 @@ RAISES: Final = "an engine raises only what other processes, people and faults c
 DURABLE: Final = "facts are in the journal before anything follows from them"
 RETURNS: Final = "nobody waits for ever"
 FOLLOWS: Final = "a follower reads each fact once, in order"
-KEEPS: Final = "no accepted message is lost"
+KEEPS: Final = "no accepted message or result is lost"
 MODEL_CALLS: Final = "model calls <= (allowance + 1) x (1 + max_retries) + takeovers"
 CLAIMS: Final = (RAISES, DURABLE, RETURNS, FOLLOWS, KEEPS, MODEL_CALLS)
 
 #: A token costs one, so that budgets of money are spent as those of tokens are.
 _PRICE: Final = Price(input=1_000_000, output=1_000_000)
 #: Errors of a call that other processes or people cause.
-_RACES: Final = (TurnBusyError, LeaseLostError, SessionBusyError, InvalidAnswerError, TurnAlreadyEndedError)
+_RACES: Final = (
+    AlreadySettledError,
+    TurnBusyError,
+    LeaseLostError,
+    SessionBusyError,
+    InvalidAnswerError,
+    TurnAlreadyEndedError,
+)
 
 
 @dataclass
@@ -122,6 +130,10 @@ class World:
         #: The prompts of root turns, and the messages that were accepted for turns, in their order.
         self.prompts: list[str] = []
         self.messages: list[tuple[str, str]] = []
+        #: Does the job of a call elsewhere, and gives its result.
+        self.submitted: Callable[[Execution], None] = lambda _: None
+        #: The turn and the call of each result that was accepted from outside, with the result.
+        self.results: list[tuple[str, str, str]] = []
         #: From here on nothing fails, and nothing takes long.
         self.calm = False
         #: Calls that have not returned, for the report.
