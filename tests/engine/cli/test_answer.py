@@ -205,7 +205,7 @@ def test_turn_of_an_app_that_authorizes_is_answered_there(cli: "Cli") -> None:
         """Pay."""
         return str(amount)
 
-    def may(_: Answering) -> bool:
+    async def may(_: Answering) -> bool:
         return True
 
     store = SqliteStore(cli.folder / "turns.db")
