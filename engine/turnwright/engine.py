@@ -628,10 +628,9 @@ class Engine(Generic[DepsT]):
         if self.setup.links is None:
             raise ConfigError("link: give the engine links=Links(base, keys=[...])")
         need_root(turn_id)
-        if not interrupt.turn_started_at:
-            raise ConfigError(
-                f"link: {interrupt.id} is not an interrupt of a turn's result: take one of its `interrupts`"
-            )
+        if not isinstance(interrupt, Interrupt) or not interrupt.turn_started_at:
+            name = interrupt.id if isinstance(interrupt, Interrupt) else f"{interrupt!r:.40}"
+            raise ConfigError(f"link: {name} is not an interrupt of a turn's result: take one of its `interrupts`")
         now = self.setup.now()
         by = sign(now, by=by).by
         return self.setup.links.answer(turn_id, interrupt, str(decision), by=by, expires_in=expires_in, now=now)

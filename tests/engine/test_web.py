@@ -100,6 +100,13 @@ def bot() -> Bot:
     return Bot()
 
 
+async def test_link_of_an_interrupt_id_is_refused(bot: Bot) -> None:
+    """`link` takes the interrupt itself, whose question and turn the address names."""
+    turn = await bot.paused("pay")
+    with pytest.raises(ConfigError, match=r"link: 'approval-1' is not an interrupt .* take one of its `interrupts`"):
+        bot.engine.link(turn.id, "approval-1", "approve")  # type: ignore[arg-type]
+
+
 async def test_get_shows_the_question_and_post_answers(bot: Bot) -> None:
     """Rules 13 and 19: scanners follow links, so `GET` stores nothing; the answer has the person and the channel."""
     turn = await bot.paused("pay")

@@ -52,7 +52,10 @@ def driving_model(config: "Config", model: str | None) -> str:
     settings = config.settings
     model_id = model_named(model or settings.model, settings.base_url)
     if model_id == LOCAL.name and not (model or settings.model):
-        raise ConfigError("no model: name one with --model (the embedded one is local), and a server with --base-url")
+        raise ConfigError(
+            "no model: name one with --model, such as --model local (the embedded one) or --model gpt-5-mini;"
+            " --base-url is for a server of your own"
+        )
     return model_id
 
 

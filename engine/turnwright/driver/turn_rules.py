@@ -44,8 +44,9 @@ def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str])
     reached = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
     own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
     sets = (*setup.rules, *own_sets)
+    tool_names = dict.fromkeys((*setup.tools, *reached))
     for rules in sets:
-        for warning in rules.check_tools((*setup.tools, *reached), setup.hosted_tools(agent)):
+        for warning in rules.check_tools(tool_names, setup.hosted_tools(agent)):
             _LOG.warning("agent %r: %s", agent.name, warning)
         _check_needs(rules, agent, reached)
     resolved = _resolve(sets)

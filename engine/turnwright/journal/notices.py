@@ -193,7 +193,9 @@ def _secret(secret: bytes | str) -> bytes:
         try:
             key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
         except (binascii.Error, ValueError):
-            raise ConfigError("webhook: the secret after whsec_ is not base64") from None
+            raise ConfigError(
+                "webhook: the secret after whsec_ is not base64: make one with `openssl rand -base64 32`"
+            ) from None
     elif isinstance(secret, bytes | str):
         key = secret.encode(errors="replace") if isinstance(secret, str) else secret
     else:

@@ -130,7 +130,8 @@ async def _find(store: Store, fold: JournalFold, key: str) -> Addressee:
             return early
     if turn.state.outcome is not None and turn.reason is not None and not path:
         need_live(root, turn.state.outcome, turn.reason)
-    raise InvalidAnswerError(key, f"no open call has the key {key!r}", [])
+    open_keys = [interrupt.key for interrupt in Interrupt.all_of(root, turn) if interrupt.kind in _SETTLED]
+    raise InvalidAnswerError(key, f"no open call has the key {key!r}", open_keys)
 
 
 async def _find_early(store: Store, fold: JournalFold, path: list[str]) -> Addressee | None:

@@ -238,6 +238,13 @@ def test_worker_prints_a_line_for_each_event(cli: "Cli", endpoint: "Endpoint", s
     assert lines[3:] == ["draining: 0 turns may continue for 30 s; a second signal leaves at once", "stopped"]
 
 
+@pytest.mark.parametrize("command", [["worker"], ["serve", "--drive"]])
+def test_command_without_a_model_names_the_option_with_values(cli: "Cli", command: list[str]) -> None:
+    """The embedded model must be named: no server drives turns with it by accident."""
+    refused = cli.run(*command)
+    assert (refused.code, "--model local" in refused.err, "--model gpt-5-mini" in refused.err) == (2, True, True)
+
+
 @pytest.mark.slow
 def test_workers_of_a_database_notify_followers(cli: "Cli", endpoint: "Endpoint", postgres: str) -> None:
     refused = cli.run(*WORKER, "--store", postgres)

@@ -301,7 +301,7 @@ async def test_webhook_without_a_receiver_is_repeated() -> None:
     ("options", "words"),
     [
         ({"secret": "short"}, "a secret needs 24 bytes, not 5"),
-        ({"secret": "whsec_!"}, "not base64"),
+        ({"secret": "whsec_!"}, "not base64: make one with `openssl rand -base64 32`"),
         ({"secret": 5}, "bytes or text"),
         ({"url": "ftp://x"}, "must begin with https"),
         ({"timeout": 0}, "timeout"),
