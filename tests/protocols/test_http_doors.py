@@ -30,9 +30,12 @@ async def test_doors_share_a_token_and_leave_other_paths_to_the_pages() -> None:
         )
         assert (await stranger.send("GET", "/turns")).text == "page"
         for path, body in (("/v1/responses", {"model": "subject", "input": "hello"}), ("/api/chat", HELLO)):
-            assert (await stranger.send("POST", path, body)).status == 403
+            refusal = await stranger.send("POST", path, body)
+            assert (refusal.status, "the token is wrong" in refusal.text) == (401, True)
             assert "You said: hello" in (await program.send("POST", path, body)).text.replace('"}', "")
-        assert (await Client(app).send("GET", "/v1/models")).status == 403
+        refusal = await Client(app).send("GET", "/v1/models")
+        assert (refusal.status, refusal.headers["www-authenticate"]) == (401, "Bearer")
+        assert "the token is missing: send the server's, Authorization: Bearer TOKEN" in refusal.text
         assert (await program.send("GET", "/v1/models")).json()["data"][0]["id"] == "subject"
 
 

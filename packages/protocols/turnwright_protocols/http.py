@@ -66,11 +66,15 @@ _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
 class RefusedRequestError(PicklableError, Exception):
     """A request that is refused with an HTTP `status`. `why` is for the client, without names of hosts or files."""
 
-    def __init__(self, status: int, why: str, *, field: str = "", code: str = "") -> None:
+    def __init__(
+        self, status: int, why: str, *, field: str = "", code: str = "", headers: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(why)
         self.status = status
         self.why = why
         self.code = code
+        #: Of the response, such as the kind of authorization that is needed.
+        self.headers = headers or {}
         #: The field of the request that is wrong.
         self.field = field
 
@@ -213,7 +217,7 @@ def refusal_of(error: Exception) -> RefusedRequestError:
     if isinstance(error, RefusedRequestError):
         return error
     if isinstance(error, HTTPException):
-        return RefusedRequestError(error.status_code, error.detail)
+        return RefusedRequestError(error.status_code, error.detail, headers=error.headers)
     status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
     if status == _SERVER_FAULT:
         _LOG.error("a request failed", exc_info=error)
@@ -293,10 +297,15 @@ class Endpoint:
                 try:
                     response = await self._handle(Request(scope, receive))
                 except Exception as error:  # noqa: BLE001 (a door has other clients too)
-                    response = self._refuse(refusal_of(error))
+                    response = self._make_refusal(refusal_of(error))
                 await response(scope, receive, send)
         except RefusedRequestError as refusal:
-            await self._refuse(refusal)(scope, receive, send)
+            await self._make_refusal(refusal)(scope, receive, send)
+
+    def _make_refusal(self, refusal: RefusedRequestError) -> Response:
+        response = self._refuse(refusal)
+        response.headers.update(refusal.headers)
+        return response
 
 
 def _length(request: Request) -> int:

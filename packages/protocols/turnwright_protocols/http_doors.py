@@ -12,7 +12,7 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 
-from .http import Bounds, Gate
+from .http import Bounds, Gate, RefusedRequestError
 
 #: The names of the doors, as a command takes them.
 DOORS: Final = ("a2a", "responses", "ui")
@@ -40,11 +40,15 @@ def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequ
 
 
 def token_gate(token: str, bounds: Bounds | None = None) -> Gate:
-    """Return a gate for programs that send the token: `Authorization: Bearer TOKEN`."""
+    """Return a gate for programs that send the token: `Authorization: Bearer TOKEN`. It refuses others with 401."""
 
     def authorize(request: Request, _session: str) -> bool:
         scheme, _, sent_token = request.headers.get("authorization", "").partition(" ")
-        return scheme.lower() == "bearer" and hmac.compare_digest(sent_token.strip().encode(), token.encode())
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent_token.strip().encode(), token.encode()):
+            state = "wrong" if sent_token else "missing"
+            why = f"the token is {state}: send the server's, Authorization: Bearer TOKEN"
+            raise RefusedRequestError(401, why, headers={"www-authenticate": "Bearer"})
+        return True
 
     return Gate(authorize, bounds or Bounds())
 

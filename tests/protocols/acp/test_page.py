@@ -19,3 +19,15 @@ def test_command_has_the_options_of_the_page() -> None:
     command = [sys.executable, "-m", "turnwright", "acp", "--help"]
     options = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     assert all(name in options for name in re.findall(r"`(--[a-z]+)`", PAGE))
+
+
+def test_standard_output_in_a_file_is_refused(tmp_path: Path) -> None:
+    """The editor gives pipes: a person at a shell is told so."""
+    (tmp_path / "agent.md").write_text("---\nname: Agent\n---\nHelp.\n")
+    options = ["--agents", "agent.md", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]
+    command = [sys.executable, "-m", "turnwright", "acp", *options]
+    with (tmp_path / "out").open("wb") as file:
+        ran = subprocess.run(  # noqa: PLW1510 (its code is compared)
+            command, stdout=file, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60
+        )
+    assert (ran.returncode, "acp: standard output is a file" in ran.stderr) == (2, True)

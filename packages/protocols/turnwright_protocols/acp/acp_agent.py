@@ -1,6 +1,9 @@
 """An agent of ACP: its sessions are the engine's, and its prompts are turns."""
 
 import logging
+import os
+import stat
+import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +21,7 @@ from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
 from turnwright.engine import Engine
+from turnwright.errors import ConfigError
 from turnwright.events import FactEvent, TurnPausedEvent
 from turnwright.journal.questions import words
 from turnwright.runtime.handle import TurnHandle
@@ -456,8 +460,12 @@ class AcpAgent:
 async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bool = True) -> None:
     """Serve agents over standard input and output until the client closes them.
 
-    With `editor_tools`, the agents may use the editor's files and terminals, if it has them.
+    With `editor_tools`, the agents may use the editor's files and terminals, if it has them. Raises `ConfigError` if
+    standard input or output is a file.
     """
+    for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
+        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise ConfigError(f"acp: standard {name} is a file: the editor that starts this command gives it pipes")
     # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
     await run_agent(AcpAgent(engine, agents, editor_tools=editor_tools), use_unstable_protocol=True)  # type: ignore[arg-type]
 
