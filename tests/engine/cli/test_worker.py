@@ -241,7 +241,7 @@ def test_worker_prints_a_line_for_each_event(cli: "Cli", endpoint: "Endpoint", s
 @pytest.mark.parametrize("command", [["worker"], ["serve", "--drive"]])
 def test_command_without_a_model_names_the_option_with_values(cli: "Cli", command: list[str]) -> None:
     """The embedded model must be named: no server drives turns with it by accident."""
-    refused = cli.run(*command)
+    refused = cli.run(*command, env={"OPENAI_BASE_URL": None, "OPENAI_API_KEY": None})
     assert (refused.code, "--model local" in refused.err, "--model gpt-5-mini" in refused.err) == (2, True, True)
 
 
