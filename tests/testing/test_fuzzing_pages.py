@@ -62,8 +62,8 @@ def test_rehearsal_prints_the_fault_of_the_page(folder: Path) -> None:
     green = run(folder, *arguments.split(), "--examples", "40", "--strict")
     assert (green.returncode, "warning: " in green.stdout) == (0, False)
     expected = block("the run of the mended desk, figures aside").splitlines()
-    lines = {without_figures(line) for line in green.stdout.splitlines()}
-    assert {without_figures(line) for line in expected[1:]} <= lines
+    printed = {without_figures(line) for line in green.stdout.splitlines()}
+    assert {without_figures(line) for line in expected[1:]} <= printed
 
 
 def test_mistake_in_the_hook_of_the_page_is_found(folder: Path) -> None:

@@ -532,7 +532,10 @@ def test_call_that_waited_for_a_person_waits_for_an_open_sub_agent(start: Start)
     script.feed(AnsweredInput(interrupt="call00002/approval-1", decision=Decision.APPROVE))
     assert startable(script) == ["call00002"]
     script.feed(CallStartedInput(call="call00002"))
-    state = {"order": 9, "rules": {"one": [{"starts": [["", 1, [[8, "call00002:call00001", 1]], []]]}]}}
+    state: dict[str, JsonValue] = {
+        "order": 9,
+        "rules": {"one": [{"starts": [["", 1, [[8, "call00002:call00001", 1]], []]]}]},
+    }
     script.feed(CallSettledInput(call="call00002", spent=Spent(rules=state)))
     script.feed(CallStartedInput(call="call00001"))
     assert verdicts(script.result("call00001")) == [("one", "refuse", ("call00002:call00001",))]
