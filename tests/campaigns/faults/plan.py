@@ -107,12 +107,12 @@ class Plan:
         """Return a number below `below` for a hook's decision about this: always the same one."""
         return Random(f"{self.seed}/{self.number}/{about}").randrange(below)  # noqa: S311 (it must be the same again)
 
-    def answer(self, interrupt: str, kind: InterruptKind, *, is_other: bool = False) -> Answer:
+    def answer(self, interrupt: str, kind: InterruptKind, pause: int, *, is_other: bool = False) -> Answer:
         """Return a person's answer to this interrupt; with `is_other`, another person's, which may differ.
 
-        Most waits get their result.
+        Most waits get their result. A wait of a call that runs again is answered anew at its next `pause`.
         """
-        draw = Random(f"{self.seed}/{self.number}/{interrupt}/{is_other}")  # noqa: S311 (likewise)
+        draw = Random(f"{self.seed}/{self.number}/{interrupt}/{pause}/{is_other}")  # noqa: S311 (likewise)
         words = f"words-{draw.randint(1, 99)}"
         if Decision.SETTLE in DECISIONS[kind] and not _one_in(draw, 4):
             return settled(words)

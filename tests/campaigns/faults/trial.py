@@ -121,7 +121,7 @@ class _Trial:
             # After a kill somebody else may answer, and not know what was answered; some answer only in part.
             is_other, some = self._draw.randrange(3) == 0, self._draw.randrange(5) == 0
             for name, kind in pending[: 1 if some else None]:
-                answers[name] = self._plan.answer(name, kind, is_other=is_other)
+                answers[name] = self._plan.answer(name, kind, self._pauses, is_other=is_other)
         sweep = self._draw.choice((True, False))
         by = self._draw.choice(("ann", "bob"))
         return Role(self._plan, self._address, self._witness.path, self.evidence.turn, answers, by, sweep, kill)

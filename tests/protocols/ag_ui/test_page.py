@@ -1,4 +1,4 @@
-"""The page about AG-UI names every event that a listener receives and no other, and its code runs."""
+"""`docs/ag-ui.md` names every event that a listener receives and no other, and its code runs."""
 
 import re
 from collections.abc import Iterator

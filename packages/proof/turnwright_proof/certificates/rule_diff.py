@@ -34,7 +34,9 @@ def diff_rules(old: RuleList, new: RuleList) -> Iterator[tuple[str, RuleChange]]
             yield name, "added"
         elif replace(rule, say="") != replace(old_rules[name], say=""):
             yield name, _compare(old_rules[name], rule)
-    yield from ((name, "removed") for name in old_rules if name not in new_rules)
+    for name in old_rules:
+        if name not in new_rules:
+            yield name, "removed"
 
 
 def _compare(old: Rule, new: Rule) -> RuleChange:
