@@ -22,7 +22,7 @@ def test_command_has_the_options_of_the_page() -> None:
 
 
 def test_standard_output_in_a_file_is_refused(tmp_path: Path) -> None:
-    """The editor gives pipes: a person at a shell is told so."""
+    """The editor gives pipes. A person at a shell reads so."""
     (tmp_path / "agent.md").write_text("---\nname: Agent\n---\nHelp.\n")
     options = ["--agents", "agent.md", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]
     command = [sys.executable, "-m", "turnwright", "acp", *options]
