@@ -68,8 +68,16 @@ def made(kind: type[BaseException]) -> BaseException:
     if constructor.__module__.startswith("turnwright"):
         make: Callable[..., None] = vars(constructor)["__init__"]
         hints = typing.get_type_hints(make)
-        names = [name for name in inspect.signature(make).parameters if name != "self"]
-        error = kind(**{name: value_of(hints[name]) for name in names})
+        values: dict[str, object] = {}
+        more: list[object] = []
+        for parameter in [*inspect.signature(make).parameters.values()][1:]:
+            value = value_of(hints[parameter.name])
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                more = [*values.values(), value]  # after those before it
+                values = {}
+            else:
+                values[parameter.name] = value
+        error = kind(*more, **values)
     else:
         error = kind("some text")
     error.add_note("a note")
