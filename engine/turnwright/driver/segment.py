@@ -73,6 +73,10 @@ class Segment:
     unfed: Usage | None = None
     #: Notices a reply that repeats itself, from its first piece on.
     repetition: RepetitionGuard | None = None
+    #: The approvals of earlier turns of the session that cover equal calls, once one is needed.
+    _earlier_approvals: Mapping[str, str] | None = None
+    #: The tools of the engine and those of the client of this turn, if it has some.
+    _all_tools: Mapping[str, Tool] | None = None
 
     def __init__(
         self,
@@ -93,13 +97,12 @@ class Segment:
         self.model = model if observer is None else observer.observed(model, self._price, self._timed_out)
         #: The models that hooks chose for steps, by name: as they are, and as they are called.
         self._step_models: dict[str, tuple[Model, Model]] = {}
-        #: The tools of the engine and of the turn alone, for the calls of its journal.
-        self._all_tools = setup.tools_in_turn(journal.turn_id, journal.started)
         #: The tools that the model may call: those of the agent and of the turn alone.
         self.tools: Mapping[str, Tool] = setup.tools_for(agent)
         specs, client_tools = setup.specs_for(agent), [str(tool["name"]) for tool in journal.started.client_tools]
         if client_tools:
-            self.tools = {**self.tools, **{name: self._all_tools[name] for name in client_tools}}
+            self._all_tools = all_tools = setup.tools_in_turn(journal.turn_id, journal.started)
+            self.tools = {**self.tools, **{name: all_tools[name] for name in client_tools}}
             specs = tuple(tool.spec for tool in self.tools.values())
         #: Whether a tool has an async `loop_key`.
         self.has_async_keys = any(tool.has_async_key for tool in self.tools.values())
@@ -137,8 +140,6 @@ class Segment:
         #: A reply that is streaming in: its text so far, and the number of its pieces.
         self._texts: list[str] | None = None
         self._pieces = 0
-        #: The approvals of earlier turns of the session that cover equal calls, once one is needed.
-        self._earlier_approvals: Mapping[str, str] | None = None
         self._base = self.machine.turn.elapsed
         self._began_at = setup.clock()
         self.interruption = Interruption(journal, setup, self)
@@ -210,7 +211,7 @@ class Segment:
         checked = zip(turn.batch, self.checked, strict=False)
         batch = BatchContext(
             turn=self.journal.claim.turn,
-            tools=self._all_tools,
+            tools=setup.tools if self._all_tools is None else self._all_tools,
             grants=turn.grants,
             elapsed=self.elapsed,
             now=setup.now,
