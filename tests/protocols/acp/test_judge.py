@@ -21,7 +21,6 @@ pytestmark = [
 
 #: What the agent does not offer, and why.
 NOT_OFFERED = {
-    "allow_always": "an approval has no `always`",
     "delete": "the protocol's Python library has no route for it",
 }
 
