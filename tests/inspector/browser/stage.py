@@ -273,7 +273,7 @@ def visiting(
     context: BrowserContext = browser.new_context(
         viewport=viewport, color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(30_000)  # of a busy machine
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))
