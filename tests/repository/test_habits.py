@@ -37,6 +37,7 @@ BROUGHT: Final = {
     "jsonschema": "mcp",
     "markupsafe": "jinja2",
     "mcp-types": "mcp",
+    "protobuf": "a2a-sdk",
     "psycopg-pool": "psycopg",
     "pydantic-core": "pydantic",
     "sniffio": "trio",
