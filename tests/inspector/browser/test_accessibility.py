@@ -90,6 +90,7 @@ PAGES: Final = {
     "turns": ("/", "/?q=nothing-like-this", "/?sort=tokens&since=2026-01-01"),
     "needs-you": ("/needs-you",),
     "agents": ("/agents",),
+    "outbox": ("/outbox",),
     "sessions": ("/sessions",),
     "session": ("/session?session=talk",),
     "statistics": ("/statistics",),
