@@ -23,7 +23,7 @@ from turnwright_testing import Scenario
 
 pytestmark = pytest.mark.anyio
 
-FOLDER = "/work"
+FOLDER = "/project"
 
 
 class Editor:

@@ -149,18 +149,18 @@ async def test_killed_agent_reads_again_and_runs_no_command_twice(
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        ((READ[0], {"path": "/etc/passwd"}), "path: /etc/passwd is outside of the session's folder /work"),
-        ((READ[0], {"path": "../etc/passwd"}), "path: /etc/passwd is outside of the session's folder /work"),
-        ((READ[0], {"path": "/work/../etc"}), "path: /etc is outside of the session's folder /work"),
-        ((READ[0], {"path": "/workshop/x"}), "path: /workshop/x is outside of the session's folder /work"),
+        ((READ[0], {"path": "/etc/passwd"}), "path: /etc/passwd is outside of the session's folder /project"),
+        ((READ[0], {"path": "../etc/passwd"}), "path: /etc/passwd is outside of the session's folder /project"),
+        ((READ[0], {"path": "/project/../etc"}), "path: /etc is outside of the session's folder /project"),
+        ((READ[0], {"path": "/projects/x"}), "path: /projects/x is outside of the session's folder /project"),
         ((READ[0], {"path": " "}), "path: must be the path of a file"),
         ((READ[0], {"path": "a\0b"}), "path: must be the path of a file"),
         (
             (WRITE[0], {"path": "/etc/passwd", "content": ""}),
-            "path: /etc/passwd is outside of the session's folder /work",
+            "path: /etc/passwd is outside of the session's folder /project",
         ),
         ((RUN[0], {"command": " "}), "command: must be a text, and args a list of texts"),
-        ((RUN[0], {"command": "ls", "cwd": "/"}), "path: / is outside of the session's folder /work"),
+        ((RUN[0], {"command": "ls", "cwd": "/"}), "path: / is outside of the session's folder /project"),
     ],
 )
 async def test_calls_outside_of_the_folder_do_not_reach_the_editor(
@@ -222,14 +222,14 @@ async def test_result_with_the_fields_of_a_diff_is_shown_as_one() -> None:
     @tool
     def edit() -> ToolResult:
         """Edit."""
-        return ToolResult("edited", {"path": "/work/a.py", "old_text": "1\n", "new_text": "2\n"})
+        return ToolResult("edited", {"path": "/project/a.py", "old_text": "1\n", "new_text": "2\n"})
 
     model = ScriptedModel(asks_for(("edit", {})), "Done.")
     async with Engine(model=model, tools=[edit], agents=[AGENT]) as engine:
         agent, editor = await connect(engine)
         session = await begin(agent)
         await say(agent, session, "edit")
-        diff = schema.FileEditToolCallContent(type="diff", path="/work/a.py", old_text="1\n", new_text="2\n")
+        diff = schema.FileEditToolCallContent(type="diff", path="/project/a.py", old_text="1\n", new_text="2\n")
         assert editor.contents()[0] == diff
         editor.updates.clear()
         await agent.load_session(FOLDER, session)  # which replays it
