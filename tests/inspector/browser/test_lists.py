@@ -133,14 +133,14 @@ def test_rejecting_several_turns_leaves_unselected_turns_open(page: Page, stage:
     turns = [stage.play(ASKS, prompt=f"Delete number {number}.") for number in range(3)]
     page.goto(f"{stage.address}/needs-you")
     for turn in turns[:2]:
-        page.locator(f"article[id^='waiting-{turn}'] input[type=checkbox]").check()
+        page.locator(f"article[id^='waiting-{turn}'] input[name=chosen]").check()
     page.locator("#all-reject").click()
     for turn in turns[:2]:
         expect(page.locator(f"article[id^='waiting-{turn}']")).to_have_count(0)
     last = page.locator(f"article[id^='waiting-{turns[2]}']")
     expect(last).to_be_visible()
     # To stop turns, which cannot be taken back, takes one more click.
-    last.locator("input[type=checkbox]").check()
+    last.locator("input[name=chosen]").check()
     stop = page.get_by_role("button", name="Stop them")
     expect(stop).to_be_hidden()
     page.locator("#all-stop summary").click()
@@ -154,7 +154,7 @@ def test_bulk_buttons_stay_below_the_page_header(browser: Browser, stage: Stage,
         stage.play(ASKS, prompt=f"Delete file {number}.")
     with visiting(browser, stage, size) as page:
         page.goto(f"{stage.address}/needs-you")
-        page.locator("article input[type=checkbox]").last.check()
+        page.locator("article input[name=chosen]").last.check()
         page.evaluate("scrollTo(0, 700)")
         head, bar = page.locator(".top").bounding_box(), page.locator("#all-form").bounding_box()
         assert head is not None
@@ -166,7 +166,7 @@ def test_checkbox_of_a_question_does_not_answer_another(browser: Browser, stage:
     turn = stage.play(ASKS, prompt="Delete two.")
     with visiting(browser, stage, unanswered=True) as page:
         page.goto(f"{stage.address}/needs-you")
-        page.locator(f"article[id^='waiting-{turn}'] input[type=checkbox]").check()
+        page.locator(f"article[id^='waiting-{turn}'] input[name=chosen]").check()
         stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "other.log"})))
         expect(page.locator(f"article[id^='waiting-{turn}']")).to_contain_text("other.log")
         page.locator("#all-approve").click()
