@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     )
     from .hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool, on_end, on_start
     from .journal.answers import Answer, Answering, approve, reject, settled
+    from .journal.approvals import StandingApproval
     from .journal.links import Links
     from .journal.notices import Notice, webhook
     from .message import FilePart, Message
@@ -111,6 +112,7 @@ else:
             "SessionBusyError": ".errors",
             "SessionInfo": ".store",
             "SessionNotFoundError": ".errors",
+            "StandingApproval": ".journal.approvals",
             "State": "turnwright_states",
             "StoreError": ".errors",
             "StoreReplacedError": ".errors",
@@ -214,6 +216,7 @@ __all__ = [
     "SessionBusyError",
     "SessionInfo",
     "SessionNotFoundError",
+    "StandingApproval",
     "State",
     "StoreError",
     "StoreReplacedError",

@@ -102,6 +102,7 @@ from .transcript.pairing import Unpaired
 if TYPE_CHECKING:
     from turnwright_states.replay import FactGroup
 
+    from .journal.approvals import StandingApproval
     from .journal.fork_changes import ForkChanges
     from .journal.polling import WaitPoller
     from .rules import Rule, RuleSet
@@ -538,11 +539,20 @@ class Engine(Generic[DepsT]):
             await self._runtime.submit(addressee.fold.turn_id, addressee.fold.segment)
         return addressee is not None
 
+    async def approvals(self, session: str) -> "list[StandingApproval]":
+        """Return the approvals of a session that cover equal calls (`approve(always=True)`), the oldest first.
+
+        Raises `StoreError`.
+        """
+        from .journal.approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
+
+        return await list_approvals(self._open_store, session)
+
     async def revoke_approvals(self, session: str) -> int:
         """Revoke the approvals of a session that cover equal calls (`approve(always=True)`): later turns ask again.
 
-        Returns the number of the approvals. A turn that runs keeps those that it has read. Raises `ConfigError` for a
-        store that keeps no annotations, and `StoreError`.
+        Returns the number of the approvals. A turn that has not ended keeps its own, and those that it has read. Raises
+        `ConfigError` for a store that keeps no annotations, and `StoreError`.
         """
         from .journal.approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
 

@@ -1,19 +1,22 @@
-"""`turnwright sessions` and `title`: the conversations of a store."""
+"""`turnwright sessions`, `title` and `approvals`: the conversations of a store."""
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Final
 
 import typer
 from pydantic import JsonValue
 
-from turnwright._base.words import cut_line, local_time
+from turnwright._base.words import count, cut_line, local_time
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, SessionNotFoundError
+from turnwright.journal.approvals import StandingApproval
+from turnwright.journal.questions import call_lines, describe_giver
 from turnwright.store import SessionInfo, Store
 
-from .options import DEFAULT_STORE, StoreOption
-from .process import echo, echo_json, say
-from .screen import print_columns
+from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
+from .process import echo, echo_json, say, spelled
+from .screen import print_columns, print_lines
 from .stores import listed, missing_file, store_flag, use_store
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
@@ -60,6 +63,45 @@ def title(
     name = use_store(store, partial(find_session, prefix=session))
     use_store(store, lambda opened: Engine(store=opened).set_title(name, text))
     echo(f"session {cut_line(name)}: its title is set")
+
+
+def approvals(
+    session: SessionArgument,
+    *,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke all of them: later turns ask again.")] = False,
+    store: StoreOption = DEFAULT_STORE,
+    as_json: JsonLinesOption = False,
+) -> None:
+    """List the approvals of a session that cover equal calls, or revoke them.
+
+    A person gave them with "always". A turn that has not ended keeps its own when they are revoked.
+    """
+
+    async def read(opened: Store) -> tuple[str, list[StandingApproval], int]:
+        name = await find_session(opened, prefix=session)
+        if not await opened.turns(session=name, limit=1):
+            raise SessionNotFoundError(name)
+        engine = Engine(store=opened)
+        revoked = await engine.revoke_approvals(name) if revoke else 0
+        return name, await engine.approvals(name), revoked
+
+    name, standing, revoked = use_store(store, read)
+    if revoke:
+        echo(f"session {cut_line(name)}: {count(revoked, 'approval')} revoked")
+    elif as_json:
+        for approval in standing:
+            echo_json(approval.to_json())
+    else:
+        print_lines(approval_lines(standing) or ["No approval covers equal calls in this session."])
+
+
+def approval_lines(approvals: Sequence[StandingApproval]) -> list[str]:
+    """Return each approval in two or more lines: who gave it in which turn, and the calls that it covers."""
+    lines: list[str] = []
+    for approval in approvals:
+        lines.append(f"{approval.id}: approved always {describe_giver(approval)}".rstrip())
+        lines += [f"  {spelled(line)}" for line in call_lines(approval.tool, approval.arguments)]
+    return lines
 
 
 async def find_session(store: Store, *, prefix: str) -> str:

@@ -17,6 +17,7 @@ from turnwright._base.words import count, cut_line, local_time
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
 from turnwright.events import without_content
+from turnwright.journal.approvals import StandingApproval, approvals_in, list_approvals
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
@@ -43,7 +44,7 @@ from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, Turn
 from .packages import import_part
 from .process import echo, echo_json, json_line, spelled
 from .screen import print_lines
-from .sessions import find_session
+from .sessions import approval_lines, find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, print_closing, rule_lines
 from .view import file_line, forked, with_status
@@ -87,7 +88,7 @@ def show(
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, begun, told_to_stop, driver = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, begun, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
@@ -95,7 +96,13 @@ def show(
         return
     rules = read_rules(fact for _, fact in facts)
     if as_json:
-        echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
+        echo_json(
+            _result_record(result)
+            | _rule_records(rules)
+            | _approval_records(approvals)
+            | _origin(started)
+            | _below(below)
+        )
     else:
         broken = _broken_rules(rules)
         print_lines([*_called(started), *forked(started)])
@@ -107,7 +114,7 @@ def show(
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
-        print_closing(result, [*closing, *rule_lines(rules)], flags=flags)
+        print_closing(result, [*closing, *rule_lines(rules), *approval_lines(approvals)], flags=flags)
 
 
 def _begun(facts: Journal) -> list[str]:
@@ -119,7 +126,7 @@ def _begun(facts: Journal) -> list[str]:
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
-    turns = use_store(store, partial(_session, prefix=session))
+    turns, standing = use_store(store, partial(_session, prefix=session))
     for result, below, started, rules in turns:
         if as_json:
             echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
@@ -131,12 +138,17 @@ def _show_session(store: str, session: str, *, as_json: bool) -> None:
             print_lines(_message_lines(message, below, broken), hang=_MARGIN)
         if result.outcome is None:
             print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
+    if not as_json:
+        print_lines(approval_lines(standing))
 
 
 async def _session(
     store: Store, *, prefix: str
-) -> list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]]:
-    """Return the turns of a session, oldest first, with their sub-agents' rows, their first facts and their rules."""
+) -> tuple[list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]], list[StandingApproval]]:
+    """Return the turns of a session, oldest first, with their sub-agents' rows, their first facts and their rules.
+
+    With them come the approvals of the session that cover equal calls.
+    """
     name = await find_session(store, prefix=prefix)
     rows = await store.turns(session=name)
     if not rows:
@@ -146,7 +158,7 @@ async def _session(
         result, facts = await Engine(store=store).get(row.id), await store.facts(row.id)
         rules = read_rules(fact for _, fact in facts)
         turns.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts), rules))
-    return turns
+    return turns, await list_approvals(store, name)
 
 
 def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[str]:
@@ -177,8 +189,19 @@ def _json_facts(facts: Journal) -> Iterator[str]:
 
 async def _turn(
     store: Store, *, turn: str
-) -> tuple[TurnResult, list[tuple[int, Fact]], dict[str, TurnRow], TurnStarted, bool, DriverStatus | None]:
-    """Return a turn, its facts, its sub-agents' rows, its root's first fact, if a stop was requested, its driver."""
+) -> tuple[
+    TurnResult,
+    list[tuple[int, Fact]],
+    dict[str, TurnRow],
+    TurnStarted,
+    bool,
+    DriverStatus | None,
+    list[StandingApproval],
+]:
+    """Return a turn, its facts, its sub-agents' rows, its root's first fact, if a stop was requested, its driver.
+
+    The last one are its approvals that cover equal calls now: of a turn without a session, until it ends.
+    """
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
     begun, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
@@ -186,7 +209,9 @@ async def _turn(
             begun = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     _, driver = await driving_status(store, await store.get(turn))
-    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop, driver
+    stand = result.outcome is None or first_fact(turn, facts).session is not None
+    approvals = await approvals_in(store, turn, facts) if stand else []
+    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop, driver, approvals
 
 
 def _print_test(make: Callable[[], str]) -> None:
@@ -288,6 +313,10 @@ def _rule_records(rules: Sequence[RuleStatus]) -> dict[str, JsonValue]:
         for status in rules
     ]
     return {"rules": records}
+
+
+def _approval_records(approvals: Sequence[StandingApproval]) -> dict[str, JsonValue]:
+    return {"approved_always": [approval.to_json() for approval in approvals]} if approvals else {}
 
 
 def _broken_rules(rules: Sequence[RuleStatus]) -> Mapping[str, list[RuleDecision]]:

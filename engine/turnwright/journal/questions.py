@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean, local_time
+from turnwright.journal.approvals import StandingApproval
 from turnwright.privacy.invisible import exact
 from turnwright.transcript.interrupt import Interrupt, default_question
 from turnwright_states import InterruptKind
@@ -62,6 +63,13 @@ def describe_approvals(interrupt: Interrupt) -> str:
     people = "; ".join(exact(cut_clean(by, _SHOWN_NAME)) + words for by, words in signatures.items())
     total = len(interrupt.approved_by) + interrupt.approvals
     return f"{len(signatures)} of {total}{f': {people}' if people else ''}"
+
+
+def describe_giver(approval: StandingApproval) -> str:
+    """Return who gave an approval, through which channel, and when: "by ann via slack, 2026-11-28 19:02"."""
+    by = exact(cut_clean(approval.by, _SHOWN_NAME)) if approval.by else "somebody unnamed"
+    time = "" if approval.at is None else f", {local_time(approval.at, '%Y-%m-%d %H:%M')}"
+    return f"by {by}{f' via {exact(approval.via)}' if approval.via else ''}{time}"
 
 
 def call_lines(name: str, arguments: Mapping[str, JsonValue]) -> list[str]:

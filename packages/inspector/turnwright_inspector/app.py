@@ -29,6 +29,7 @@ from .http.access import Access, AccessGuard, Token, entry
 from .http.refusals import UNREADABLE, failure
 from .pages.actions import TurnActions
 from .pages.agents import AgentsPage
+from .pages.approvals import ApprovalsPage
 from .pages.compare import ComparePages
 from .pages.edit import EditPages
 from .pages.live import Live
@@ -117,6 +118,7 @@ class Inspector(Starlette):
                 *TurnExport(engine).routes,
                 *AgentsPage(self._summaries).routes,
                 *needs.routes,
+                *ApprovalsPage(engine).routes,
                 *OutboxPage(engine).routes,
                 *TurnActions(engine, self._background, pages, needs).routes,
                 *EditPages(engine, self._background, pages.turns).routes,

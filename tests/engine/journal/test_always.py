@@ -98,6 +98,24 @@ async def test_approval_holds_in_another_process_until_revoked(tmp_path: Any) ->
         assert (await engine.run(AGENT, "Erase.", session="s")).paused
 
 
+async def test_approvals_are_listed_with_their_givers_and_calls() -> None:
+    """An approval after a revocation counts again, also one in the same turn."""
+    model = ScriptedModel(erases("x"), erases("y"), "Done.", erases("y"), "Again.", erases("x"))
+    async with Engine(model=model, tools=[erase]) as engine:
+        turn: TurnResult = await engine.run(AGENT, "Erase.", session="s")
+        turn = await engine.resume(turn.id, {"approval-1": "always"}, by="ann", via="slack")
+        (standing,) = await engine.approvals("s")
+        assert (standing.id, standing.tool, standing.arguments) == (f"{turn.id}/approval-1", "erase", {"path": "x"})
+        assert (standing.by, standing.via, standing.at is None) == ("ann", "slack", False)
+        assert await engine.revoke_approvals("s") == 1
+        assert await engine.approvals("s") == []
+        (interrupt,) = turn.interrupts
+        await engine.resume(turn.id, {interrupt.id: "always"}, by="bob")
+        assert [(later.by, later.arguments) for later in await engine.approvals("s")] == [("bob", {"path": "y"})]
+        assert (await engine.run(AGENT, "Erase y.", session="s")).text == "Again."
+        assert (await engine.run(AGENT, "Erase x.", session="s")).paused
+
+
 async def test_deleted_turn_takes_its_approval_along() -> None:
     async with Engine(model=ScriptedModel(erases("x"), "Done.", erases("x")), tools=[erase]) as engine:
         turn = await engine.run(AGENT, "Erase.", session="s")

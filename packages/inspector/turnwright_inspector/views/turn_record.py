@@ -79,6 +79,15 @@ class TurnRecord:
         check = self.replayed.check
         return "" if check.verdict is Verdict.HOLDS else check.detail
 
+    @property
+    def has_standing_approvals(self) -> bool:
+        """Whether an approval of this turn covers equal calls, or one of its session covered a call of this turn."""
+        return any(
+            (isinstance(fact, f.Answered) and fact.always)
+            or (isinstance(fact, f.CallStarted) and any("approval" in decision for decision in fact.decisions))
+            for _, fact in self.facts
+        )
+
     def step(self, key: str | None) -> Step | None:
         return next((step for step in self.steps if step.key == key), None)
 
