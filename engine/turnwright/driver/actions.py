@@ -79,6 +79,7 @@ from .segment import Segment
 
 #: Characters of an unknown tool's name that are sent back to the model.
 _SHOWN_NAME: Final = 100
+_REPEATED: Final = "not executed: the reply has this call twice, with the same id and arguments, and it counts once"
 #: The stop reason of Anthropic for a reply that filled the rest of the context window.
 _WINDOW_FULL: Final = "model_context_window_exceeded"
 
@@ -192,6 +193,9 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     cut_off = _problem_of_cut_off(reply) if reply.finish is Finish.LENGTH else ""
     for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
         calls += (_checked_call(segment, call, checked, cut_off),)
+    for place in _find_repeated(reply.calls) if len(calls) > 1 else ():
+        if not (calls[place].problem or calls[place].output):
+            calls = (*calls[:place], replace(calls[place], problem=_REPEATED), *calls[place + 1 :])
     if segment.has_async_keys:
         calls = await _with_keys(segment, calls)
     segment.checked = checked
@@ -343,6 +347,21 @@ async def _ask_engine(segment: Segment, option: str, function: Callable[..., obj
     return await ask(
         subject, function, *args, seconds=seconds, grace=segment.setup.cancel_grace, allowed_errors=MODEL_ERROR
     )
+
+
+def _find_repeated(calls: Sequence[ResponseToolCall]) -> list[int]:
+    """Return the places of the calls that a broken server sent again: with the id, name and arguments of another one.
+
+    Equal ids alone say nothing, because some servers give one id to all calls.
+    """
+    ids = [call.id for call in calls if call.id and isinstance(call.id, str)]
+    if len({*ids}) == len(ids):
+        return []
+    return [
+        place
+        for place, call in enumerate(calls)
+        if call.id and (call.id, call.name, call.arguments) in [(c.id, c.name, c.arguments) for c in calls[:place]]
+    ]
 
 
 def _problem_of_cut_off(reply: ModelResponse) -> str:

@@ -101,6 +101,33 @@ def test_the_last_call_of_a_reply_without_a_reason_needs_arguments() -> None:
         assert arguments_in(reply) == [arguments]
 
 
+def test_blank_calls_of_a_reply_broken_off_without_reason_never_run() -> None:
+    """Calls may begin together, so the broken one need not be the last without arguments."""
+    assert arguments_in(chunks.reply(named(""), named("", 1))) == [None, None]
+    assert arguments_in(chunks.reply(named(""), named("", 1), went_on('{"sco', 1))) == [None, None]
+    blocks = [begun(), begun(1), messages.arguments(1, '{"sco')]
+    reply = messages.decode(messages.sse(messages.start(), *blocks, messages.STOP)).reply()
+    assert arguments_in(reply) == [None, None]
+
+
+def test_a_call_without_arguments_is_complete_only_for_a_known_reason() -> None:
+    """An unknown reason may be a limit, a timeout or a cancellation."""
+    for reason, arguments in (("EOS", {}), ("tool-calls", {}), ("token_limit", None), ("timeout", None)):
+        assert arguments_in(chunks.reply(named(""), chunks.chunk({}, reason))) == [arguments]
+    assert arguments_in(chunks.reply(named("", 0), went_on("{}"), chunks.chunk({}, "token_limit"))) == [{}]
+    closed = [begun(), messages.stop(0), begun(1), messages.stop(1)]
+    for reason, last in (("tool_use", {}), ("token_limit", None)):
+        events_sent = messages.sse(messages.start(), *closed, messages.end(reason), messages.STOP)
+        assert arguments_in(messages.decode(events_sent).reply()) == [{}, last]
+
+
+def test_a_reason_naming_a_fault_is_not_replaced() -> None:
+    """Some gateways end every stream with a reason of their own."""
+    assert chat(named(""), chunks.chunk({}, "length"), reason="tool_calls") == [None]
+    assert anthropic(begun(), messages.stop(0), messages.end("max_tokens"), reason="tool_use") == [None]
+    assert chunks.reply(chunks.chunk({}, "tool_calls"), chunks.chunk({}, "stop")).finish_reason == "stop"
+
+
 @pytest.mark.parametrize("reason", ["max_tokens", "model_context_window_exceeded"])
 def test_an_anthropic_call_without_arguments_is_incomplete(reason: str) -> None:
     """The API stops the block that the limit cut off, too."""
@@ -183,3 +210,18 @@ async def test_a_turn_runs_only_the_complete_calls_of_any_model() -> None:
     async with Engine(model=model, tools=[cleanup_tool(ran)]) as engine:
         turn = await engine.run(Agent(name="A"), "Clean up.")
     assert (turn.text, sorted(ran), turn.tool_calls) == ("done", ["everything", "tmp"], 2)
+
+
+@pytest.mark.anyio
+async def test_a_call_that_a_reply_repeats_runs_once() -> None:
+    """A server that sends a call again repeats its id and arguments. Equal ids alone say nothing."""
+    ran: list[str] = []
+    same = ResponseToolCall("cleanup", {"scope": "tmp"}, id="a")
+    changed = ResponseToolCall("cleanup", {"scope": "logs"}, id="a")
+    nameless = ResponseToolCall("cleanup", {"scope": "home"})
+    model = ScriptedModel(ModelResponse(calls=(same, changed, same, nameless, nameless)), "done")
+    async with Engine(model=model, tools=[cleanup_tool(ran)]) as engine:
+        turn = await engine.run(Agent(name="A"), "Clean up.")
+    assert sorted(ran) == ["home", "home", "logs", "tmp"]
+    refused = [message for message in model.requests[1].messages if "the reply has this call twice" in repr(message)]
+    assert (turn.text, len(refused)) == ("done", 1)

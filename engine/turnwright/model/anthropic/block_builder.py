@@ -122,10 +122,11 @@ class BlockBuilder:
         raw = str(self._arguments)
         has_arguments = bool(raw.strip())
         raw = raw if has_arguments else self._input
-        if cut_off and not has_arguments and not last and self.stopped:
+        is_closed = self.stopped and not last
+        if cut_off and not has_arguments and is_closed:
             raw = raw or "{}"
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self._id)
-        return call.without_arguments() if cut_off and last and not has_arguments else call
+        return call.without_arguments() if cut_off and not (has_arguments or is_closed) else call
 
     def details(self) -> Iterator[Mapping[str, JsonValue]]:
         """Return the signed or encrypted reasoning, which must be sent back unchanged."""

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_id
-from turnwright.model.http.reply_builder import Builder, finish_of, plain_reason
+from turnwright.model.http.reply_builder import Builder, finish_of, last_reason, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -20,7 +20,7 @@ from turnwright.model.protocol import (
     TextDelta,
     ToolCallDelta,
 )
-from turnwright_states import Finish, Usage
+from turnwright_states import Usage
 
 from .block_builder import OTHER, TOOL, BlockBuilder, text_of
 from .block_order import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
@@ -81,7 +81,7 @@ class MessageBuilder(Builder):
                 self._note_count("cache_creation_1h_input_tokens", created.get("ephemeral_1h_input_tokens"))
                 stop_reason = text_of(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
-                self._stop_reason = mend(stop_reason) or self._stop_reason
+                self._stop_reason = last_reason(self._stop_reason, mend(stop_reason))
         match kind:
             case "message_start" | "message":
                 self._note_names(message or event)
@@ -182,7 +182,7 @@ class MessageBuilder(Builder):
         )
         # Without a reason, only an open block shows that the reply broke off.
         is_broken = not reason and self._last is not None and not self._last.stopped
-        cut_off = is_broken or finish_of(reason) is Finish.LENGTH
+        cut_off = is_broken or may_be_cut_off(reason)
         # A pause comes between two blocks.
         last = None if plain_reason(reason) == _PAUSED else self._last
         for block in blocks:

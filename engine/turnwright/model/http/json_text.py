@@ -57,6 +57,8 @@ def damage_of(raw: str) -> str:
     """Return why `whole_object` does not accept these arguments, for a model: where they break, and what was read."""
     from turnwright.privacy.redaction import Redactor  # noqa: PLC0415 (few calls are damaged)
 
+    if not raw.strip():
+        return "none arrived. If the tool needs none, pass `{}`"
     try:
         value = _read(raw, strict=True)
     except json.JSONDecodeError as error:

@@ -52,6 +52,14 @@ BROKEN: Final = {
 }
 
 
+#: The finish reasons of a reply that the model ended itself, by `plain_reason`.
+_ENDED: Final = frozenset(
+    {
+        *("stop", "end", "done", "eos", "eos_token", "complete", "completed", "finished", "end_turn", "stop_sequence"),
+        *("tool_calls", "tool_call", "tool_use", "function_call"),
+    }
+)
+
 # No reply costs more.
 _MOST_COST: Final = 1e9
 
@@ -64,6 +72,20 @@ def plain_reason(reason: str) -> str:
 def finish_of(reason: str) -> Finish:
     """Return the finish of a reply with a provider's finish reason."""
     return FINISHES.get(plain_reason(reason), Finish.STOP)
+
+
+def may_be_cut_off(reason: str) -> bool:
+    """Whether a reply with this finish reason may have ended inside a call: at a limit, or for an unknown reason.
+
+    A call whose arguments have not arrived must not run with its defaults then.
+    """
+    return bool(reason) and plain_reason(reason).replace("-", "_") not in _ENDED
+
+
+def last_reason(earlier: str, reason: str) -> str:
+    """Return which of two finish reasons of one reply counts: the last, unless an earlier one says what went wrong."""
+    is_wrong = plain_reason(earlier) in FINISHES or plain_reason(earlier) in BROKEN
+    return earlier if is_wrong or not reason else reason
 
 
 class Builder(ABC):

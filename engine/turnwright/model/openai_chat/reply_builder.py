@@ -9,10 +9,10 @@ from typing import Final, cast
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
-from turnwright.model.http.reply_builder import BROKEN, Builder, finish_of, plain_reason
+from turnwright.model.http.reply_builder import BROKEN, Builder, finish_of, last_reason, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
-from turnwright_states import Cause, Finish, Usage
+from turnwright_states import Cause, Usage
 
 from .call_deltas import CallAssembler
 from .fast_events import read_chunk
@@ -127,17 +127,17 @@ class ReplyBuilder(Builder):
         main = self._main
         if main is None:
             return ModelResponse(usage=self._usage(), response=self._info())
-        finish = finish_of(main.finish_reason)
-        calls = main.calls.calls(cut_off=finish is Finish.LENGTH)
-        if calls and not main.finish_reason and calls[-1].is_blank:
-            # Gateways also append `[DONE]` to a reply that broke off.
-            calls = (*calls[:-1], calls[-1].without_arguments())
+        is_doubtful = may_be_cut_off(main.finish_reason)
+        calls = main.calls.calls(cut_off=is_doubtful)
+        # Gateways also append `[DONE]` to a reply that broke off.
+        if is_doubtful or (calls and not main.finish_reason and (calls[-1].arguments is None or calls[-1].is_blank)):
+            calls = tuple(call.without_arguments() if call.is_blank else call for call in calls)
         return ModelResponse(
             text=str(main.text) or self.refusal,
             reasoning=str(main.reasoning),
             reasoning_details=(*main.details.entries(), *main.calls.extras()),
             calls=calls,
-            finish=finish,
+            finish=finish_of(main.finish_reason),
             usage=self._usage(),
             finish_reason=main.finish_reason or None,
             response=self._info(),
@@ -185,7 +185,7 @@ class _ChoiceBuilder:
         finish_reason = choice.get("finish_reason")
         if isinstance(finish_reason, str) and finish_reason and finish_reason.lower() not in _NOT_FINISHED:
             self._meter.reserve(len(finish_reason))
-            self.finish_reason = mend(finish_reason)
+            self.finish_reason = last_reason(self.finish_reason, mend(finish_reason))
         delta = choice.get("delta")
         deltas = self._add(delta) if isinstance(delta, dict) else []
         # A complete reply comes as a message. Some servers also send one that repeats the deltas.
