@@ -128,7 +128,8 @@ class PausedTurn:
         if fact is None:
             return False
         parsed = parse_answer(self.interrupts, name, answer)
-        return (parsed.decision, parsed.text, parsed.given) == (fact.decision, fact.text, fact.given)
+        values = (parsed.decision, parsed.text, parsed.given, parsed.always)
+        return values == (fact.decision, fact.text, fact.given, fact.always)
 
 
 async def answer_turn(

@@ -22,14 +22,15 @@ MODERN, LEGACY = "2026-07-28", "legacy"
 class Person:
     """Fills forms."""
 
-    def __init__(self, answer: Any = True, action: Any = "accept") -> None:  # noqa: ANN401 (a form's value)
+    def __init__(self, answer: Any = True, action: Any = "accept", **fields: bool) -> None:  # noqa: ANN401 (a form's value)
         self.answer = answer
+        self.fields = fields
         self.action = action
         self.messages: list[str] = []
 
     async def fill(self, _: object, params: Any) -> types.ElicitResult:  # noqa: ANN401 (the SDK's)
         self.messages.append(params.message)
-        content = {"answer": self.answer} if self.action == "accept" else None
+        content = {"answer": self.answer, **self.fields} if self.action == "accept" else None
         return types.ElicitResult(action=self.action, content=content)
 
 
@@ -96,6 +97,15 @@ async def test_form_answers_a_pause(
     assert text in text_of(result)
     assert ("paid" in text_of(result)) == (person == (True, "accept"))
     assert len(filler.messages) == (2 if word == "both" else 1)
+
+
+async def test_form_gives_an_approval_always(engine: Engine) -> None:
+    """The next equal call of the session is not asked."""
+    filler = Person(always=True)
+    async with client_of(engine, filler) as client:
+        for _ in range(2):
+            assert "paid 5" in text_of(await call(client, "approve", session="s"))
+    assert len(filler.messages) == 1
 
 
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])

@@ -214,6 +214,10 @@ async def test_approval_may_be_a_text(engine: Engine) -> None:
     assert (await say(client, "yes", previous_response_id=first.id)).output_text == "Result: paid 5"
     second = await say(client, "approve")
     assert "You said" in (await say(client, "what?", previous_response_id=second.id)).output_text
+    third = await say(client, "approve")
+    assert (await say(client, "always", previous_response_id=third.id)).output_text == "Result: paid 5"
+    (turn,) = await engine.turns(limit=1)
+    assert [fact.always for _, fact in await engine.store.facts(turn.id) if isinstance(fact, f.Answered)] == [True]
 
 
 async def test_other_input_replaces_the_paused_turn(engine: Engine, client: openai.AsyncOpenAI) -> None:

@@ -130,6 +130,19 @@ async def test_approval_continues_the_same_message(engine: Engine) -> None:
     assert page.text == "I pay.Result: paid 5"
 
 
+async def test_approval_is_given_always_for_equal_calls(engine: Engine) -> None:
+    """The same answer again changes nothing, and a plain one is another answer."""
+    client = client_of(engine)
+    page = await say(client, ChatPage(), "approve")
+    (approval,) = data_of(page, "approval")
+    assert "these arguments" in approval["always"]
+    await post(client, page, answers={approval["id"]: "always"})
+    assert page.text == "I pay.Result: paid 5"
+    await post(client, page, answers={approval["id"]: "always"})
+    assert (await post(client, page, answers={approval["id"]: True})).status == 409
+    assert (await say(client, page, "approve")).text == "I pay.Result: paid 5"
+
+
 async def test_rejection_denies_the_call_and_the_model_gets_the_reason(engine: Engine) -> None:
     client = client_of(engine)
     page = await say(client, ChatPage(), "approve")

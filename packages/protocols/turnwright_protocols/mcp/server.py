@@ -20,8 +20,8 @@ from turnwright.agent import Agent
 from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
-from turnwright.journal.answers import Answer, unanswered
-from turnwright.journal.questions import words
+from turnwright.journal.answers import Answer, approve, unanswered
+from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.runtime.handle import TurnHandle
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
@@ -207,7 +207,10 @@ def _schema(interrupt: Interrupt) -> dict[str, Any]:
         field["type"] = "boolean"
     elif answers:
         field["enum"] = answers
-    return {"type": "object", "properties": {"answer": field}, "required": ["answer"]}
+    properties = {"answer": field}
+    if interrupt.may_cover_equal_calls:
+        properties["always"] = {"type": "boolean", "title": ALWAYS_WORDS, "default": False}
+    return {"type": "object", "properties": properties, "required": ["answer"]}
 
 
 async def _ask(context: Context, interrupt: Interrupt) -> AnswerValue:
@@ -219,6 +222,8 @@ def _answer(interrupt: Interrupt, response: object) -> str | bool | Answer:
     """Return the answer of a form. A form that is declined, canceled or missing rejects the question."""
     content = response.content if isinstance(response, types.ElicitResult) and response.action == "accept" else None
     answer = None if content is None else content.get("answer")
+    if answer is True and content is not None and content.get("always") is True:
+        return approve(always=True)
     return answer if isinstance(answer, str | bool) else unanswered(interrupt, _CANCELED)
 
 

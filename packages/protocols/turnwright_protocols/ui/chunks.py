@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.context import JsonObject
 from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
-from turnwright.journal.questions import words
+from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client
@@ -242,7 +242,10 @@ class ChunkEncoder:
         question = clean(words(interrupt, choices=False))
         if interrupt.kind in APPROVALS:
             yield self._tool("tool-approval-request", interrupt.call, approvalId=identifier)
-            yield self._data("approval", {"id": identifier, "question": question}, identifier=identifier)
+            approval: Chunk = {"id": identifier, "question": question}
+            if interrupt.may_cover_equal_calls:
+                approval["always"] = ALWAYS_WORDS
+            yield self._data("approval", approval, identifier=identifier)
             return
         details = {name: value for name, value in interrupt.to_json().items() if name != "call"}
         details |= {"id": identifier, "question": question}
