@@ -238,6 +238,7 @@ def context_of(
         agent=turn.agent,
         step=turn.step,
         usage=turn.usage,
+        messages=turn.messages,
         call_id=call.id,
         attempt=max(call.attempt, 1),
         answers=_order_answers(call.answers) if call.answers else (),

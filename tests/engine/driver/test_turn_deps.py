@@ -117,6 +117,18 @@ async def test_a_tool_gets_the_dependencies_and_the_turn() -> None:
     assert factory.created[0].closed
 
 
+async def test_tool_gets_the_messages_before_and_of_the_turn() -> None:
+    @tool
+    async def count(ctx: ToolContext) -> str:
+        return ", ".join(f"{message.role} {message.text}".strip() for message in ctx.messages)
+
+    model = ScriptedModel("Hello.", asks_for(("count", {})), "Done.")
+    engine = Engine(model=model, tools=[count])
+    await engine.run(Agent(name="Clerk", instructions="Be short."), "hi", session="s")
+    turn = await engine.run(Agent(name="Clerk", instructions="Be short."), "count", session="s")
+    assert results(turn) == ["user hi, assistant Hello., user count, assistant"]
+
+
 async def test_async_function_may_make_dependencies() -> None:
     factory = Factory()
     engine = Engine(deps=factory.plain, model=ScriptedModel(asks_for(("whoami", {})), "Done."), tools=[whoami])
