@@ -47,6 +47,15 @@ async def test_doors_share_the_bounds() -> None:
         assert (await program.send("GET", "/v1/models")).status == 503
 
 
+async def test_program_gets_no_page_instead_of_a_route() -> None:
+    async with make_engine() as engine:
+        app = BesidePages(door_routes(engine, [AGENT], token_gate(TOKEN), ["responses"]), PlainTextResponse("page"))
+        program = Client(app, {"authorization": f"Bearer {TOKEN}"})
+        replies = [await program.send("POST", path, {}) for path in ("/v1/embeddings", "/v1/responses/compact")]
+        assert [(reply.status, "page" in reply.text) for reply in replies] == [(404, False), (405, False)]
+        assert (await program.send("GET", "/v10")).text == "page"
+
+
 async def test_door_at_the_root_leaves_its_pages_alone() -> None:
     async with make_engine() as engine:
         app = BesidePages(door_routes(engine, [AGENT], token_gate(TOKEN), ["a2a"]), PlainTextResponse("page"))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from starlette.requests import Request
+from starlette.responses import JSONResponse
 from starlette.routing import Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -54,14 +55,34 @@ def token_gate(token: str, bounds: Bounds | None = None) -> Gate:
 
 
 class BesidePages:
-    """An application that serves doors, and hands every other request to another application."""
+    """An application that serves doors, and hands every other request to another application.
+
+    The first part of each door's path belongs to the doors: a program that asks for another route there is refused, and
+    gets no page. At the root there are pages too.
+    """
 
     def __init__(self, routes: Sequence[Route], pages: ASGIApp) -> None:
         self._routes = routes
-        self._doors = Router(routes)
+        self._doors = Router(routes, redirect_slashes=False, default=_refuse_route)
         self._pages = pages
+        self._places = {_place(route.path) for route in routes} - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""
-        is_door = scope["type"] == "http" and any(route.matches(scope)[0] is Match.FULL for route in self._routes)
-        await (self._doors if is_door else self._pages)(scope, receive, send)
+        await (self._doors if self._is_door(scope) else self._pages)(scope, receive, send)
+
+    def _is_door(self, scope: Scope) -> bool:
+        if scope["type"] != "http":
+            return False
+        is_route = any(route.matches(scope)[0] is Match.FULL for route in self._routes)
+        return is_route or _place(scope["path"].removeprefix(scope.get("root_path", ""))) in self._places
+
+
+def _place(path: str) -> str:
+    """Return the first part of a path."""
+    return path.lstrip("/").partition("/")[0]
+
+
+async def _refuse_route(scope: Scope, receive: Receive, send: Send) -> None:
+    error = {"message": "there is no such route on this server", "type": "invalid_request_error"}
+    await JSONResponse({"error": error}, 404)(scope, receive, send)

@@ -69,7 +69,7 @@ def approval(identifier: object, approve: object = True, **fields: object) -> Js
         ({"input": [message(role=7)]}, 400),
         ({"input": [message(role="assistant")]}, 400),
         ({"input": [{"type": "function_call", "name": "pay", "arguments": "{}", "call_id": "c"}]}, 400),
-        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, 400),
+        ({"input": [{"type": "item_reference", "id": "msg_1"}]}, 404),
         ({"input": [{"type": ["message"]}]}, 400),
         ({"input": [approval("x/approval-1")]}, 404),
         ({"input": [approval("../x/approval-1")]}, 404),
@@ -116,6 +116,7 @@ async def test_malformed_request_is_refused_and_starts_nothing(
         ({"messages": []}, 400),
         ({"messages": ["hi"]}, 400),
         ({"messages": [{"role": "user"}]}, 400),
+        ({"response_format": {"type": "json_schema"}}, 400),
         ({"messages": [{"role": "user", "content": " "}]}, 400),
         ({"messages": [{"role": "assistant", "content": "hi"}]}, 400),
         ({"messages": [{"role": "admin", "content": "hi"}]}, 400),
@@ -193,6 +194,10 @@ async def test_response_of_another_user_is_out_of_reach(engine: Engine) -> None:
         ann, bob = Client(app, {"x-user": "ann"}), Client(app, {"x-user": "bob"})
         first = (await ann.send("POST", RESPONSES, {"model": "subject", "input": "approve"})).json()
         before = await journal(engine)
+        reference = {"type": "item_reference", "id": first["output"][0]["id"]}
+        for item in (reference, {**reference, "id": reference["id"] + "0"}):
+            body = {"model": "subject", "input": [item, message("recall")]}
+            assert (await bob.send("POST", RESPONSES, body)).status in (403, 404)
         for method, path in (("GET", ""), ("GET", "?stream=true"), ("DELETE", ""), ("POST", "/cancel")):
             assert (await bob.send(method, f"{RESPONSES}/{first['id']}{path}")).status in (403, 404)
         answer = {"input": [approval(first["output"][-1]["id"])]}

@@ -16,6 +16,7 @@ from tests.protocols.asgi import Client
 from tests.protocols.subject import AGENT, HOST, make_engine
 
 from turnwright import Agent, Engine, Outcome
+from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright_protocols.responses import Gate, ResponseOptions, responses_routes
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.anyio
 PICTURE = "data:image/png;base64,iVBORw0KGgo="
 
 
-def app_of(engine: Engine, options: ResponseOptions | None = None, agent: Agent = AGENT) -> Starlette:
+def app_of(engine: Engine, options: ResponseOptions | None = None, agent: Agent[Any, Any] = AGENT) -> Starlette:
     gate = Gate(lambda _request, _session: True)
     return Starlette(routes=responses_routes(engine, [agent], gate, options=options))
 
@@ -48,12 +49,15 @@ def client(engine: Engine) -> openai.AsyncOpenAI:
     return sdk(app_of(engine))
 
 
-async def say(client: openai.AsyncOpenAI, text: Any, **options: Any) -> Any:  # noqa: ANN401 (the SDK's own types)
+async def say(client: openai.AsyncOpenAI, text: Any, /, **options: Any) -> Any:  # noqa: ANN401 (the SDK's own types)
     return await client.responses.create(model="subject", input=text, **options)
 
 
 async def test_models_are_the_agents(client: openai.AsyncOpenAI) -> None:
     assert [model.id async for model in client.models.list()] == ["subject"]
+    assert (await client.models.retrieve("Subject")).id == "subject"
+    with pytest.raises(openai.NotFoundError, match="use one of subject"):
+        await client.models.retrieve("other")
 
 
 async def test_text_and_messages_are_prompts(client: openai.AsyncOpenAI) -> None:
@@ -79,12 +83,11 @@ async def test_stream_has_the_events_in_order(client: openai.AsyncOpenAI) -> Non
 
 @pytest.mark.parametrize("text", ["hello", "tool", "broken", "cap", "cut", "ask", "think", "delegate", "filter"])
 async def test_response_is_one_of_open_responses(engine: Engine, text: str) -> None:
-    reply = await Client(app_of(engine)).send("POST", "/v1/responses", {"model": "subject", "input": text})
+    client = Client(app_of(engine, ResponseOptions(calls="outputs")))
+    reply = await client.send("POST", "/v1/responses", {"model": "subject", "input": text})
     assert reply.status == 200
     openresponses_types.ResponseResource.model_validate(reply.json())
-    stream = await Client(app_of(engine)).send(
-        "POST", "/v1/responses", {"model": "subject", "input": text, "stream": True}
-    )
+    stream = await client.send("POST", "/v1/responses", {"model": "subject", "input": text, "stream": True})
     assert stream.text.endswith("data: [DONE]\n\n")
     for event in stream.data():
         if "response" in event:
@@ -127,11 +130,16 @@ async def test_failure_is_an_error_without_the_host(engine: Engine, client: open
 
 @pytest.mark.parametrize("calls", ["outputs", "mcp"])
 async def test_call_of_the_server_is_no_function_call(engine: Engine, calls: Any) -> None:  # noqa: ANN401 (a literal)
-    """A client would run a function call."""
-    response = await say(sdk(app_of(engine, ResponseOptions(calls=calls))), "tool")
+    """A client would run a function call. The arguments of a call come after it was added, as clients expect."""
+    events = [
+        event async for event in await say(sdk(app_of(engine, ResponseOptions(calls=calls))), "tool", stream=True)
+    ]
+    response = events[-1].response
     kinds = [item.type for item in response.output]
     assert kinds == ["message", {"outputs": "function_call_output", "mcp": "mcp_call"}[calls], "message"]
     assert response.output[1].output == "sky is blue"
+    pieces = [event.delta for event in events if event.type == "response.mcp_call_arguments.delta"]
+    assert pieces == ([response.output[1].arguments] if calls == "mcp" else [])
 
 
 async def test_reasoning_is_an_item_on_request(engine: Engine, client: openai.AsyncOpenAI) -> None:
@@ -190,6 +198,49 @@ async def test_approval_without_the_previous_id_finds_its_turn(client: openai.As
     assert response.output_text == "Result: paid 5"
 
 
+async def test_items_of_earlier_responses_come_by_reference(client: openai.AsyncOpenAI) -> None:
+    """As the AI SDK sends them. The tool that it declares means the agent's own, whose approvals it answers."""
+    tools = [{"type": "mcp", "server_label": "turnwright", "server_url": "http://test", "require_approval": "always"}]
+    first = await say(client, "approve", tools=tools)
+    request = first.output[-1]
+    references = [{"type": "item_reference", "id": item.id} for item in first.output]
+    answer = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+    second = await say(client, [{"role": "user", "content": "approve"}, *references, answer], tools=tools)
+    assert second.output_text == "Result: paid 5"
+    references += [{"type": "item_reference", "id": item.id} for item in second.output]
+    conversation = [{"role": "user", "content": "approve"}, *references, {"role": "user", "content": "recall"}]
+    assert (await say(client, conversation, tools=tools)).output_text == "You said: approve"
+
+
+async def test_items_of_a_question_come_by_reference(client: openai.AsyncOpenAI) -> None:
+    first = await say(client, "ask")
+    references = [{"type": "item_reference", "id": item.id} for item in first.output]
+    assert (await say(client, [*references, {"role": "user", "content": "hello"}])).output_text == "You said: hello"
+
+
+async def test_json_is_promised_only_by_a_typed_agent(client: openai.AsyncOpenAI) -> None:
+    schema = {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}
+    with pytest.raises(openai.BadRequestError, match=r"text\.format: the agent answers with text"):
+        await say(client, "hello", text={"format": schema})
+    messages: list[Any] = [{"role": "user", "content": "hello"}]
+    with pytest.raises(openai.BadRequestError, match="response_format: the agent answers with text"):
+        await client.chat.completions.create(
+            model="subject", messages=messages, response_format={"type": "json_object"}
+        )
+    agent = Agent(name="Subject", output_schema={"type": "object"}, output_mode="native")
+    async with Engine(model=ScriptedModel('{"a": 1}')) as engine:
+        typed = sdk(app_of(engine, agent=agent))
+        assert (await say(typed, "hello", text={"format": schema})).output_text == '{"a": 1}'
+
+
+async def test_failed_turn_is_not_repeated(engine: Engine) -> None:
+    """The OpenAI SDK repeats other requests after HTTP 500, each of which would run the turn again."""
+    client = sdk(app_of(engine)).with_options(max_retries=2)
+    with pytest.raises(openai.InternalServerError):
+        await say(client, "fail")
+    assert len(await engine.turns()) == 1
+
+
 async def test_all_open_approvals_are_answered_in_one_request(client: openai.AsyncOpenAI) -> None:
     first = await say(client, "both")
     answers = [
@@ -198,7 +249,7 @@ async def test_all_open_approvals_are_answered_in_one_request(client: openai.Asy
     with pytest.raises(openai.BadRequestError, match="all open requests"):
         await say(client, answers[:1], previous_response_id=first.id)
     second = await say(client, answers, previous_response_id=first.id)
-    assert [item.output for item in second.output if item.type == "function_call_output"] == ["paid 5", "paid 500"]
+    assert [item.output for item in second.output if item.type == "mcp_call"] == ["paid 5", "paid 500"]
 
 
 async def test_question_is_a_text_that_the_next_input_answers(client: openai.AsyncOpenAI) -> None:

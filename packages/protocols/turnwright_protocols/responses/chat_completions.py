@@ -52,6 +52,8 @@ from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
 
+from .request import need_answer_format
+
 Json = dict[str, JsonValue]
 #: Our key in the metadata of turns whose client has tools.
 _KEY: Final = "chat_completions"
@@ -101,6 +103,7 @@ class ChatCompletions:
             )
         conversation = new_id()
         user = await self._gate.identify(request, conversation)
+        need_answer_format(agent, body.get("response_format"), "response_format")
         tools = declare_tools(self._engine, agent, _tools(body))
         about: Json = {"conversation": conversation, "user": user}
         return await self._engine.start(

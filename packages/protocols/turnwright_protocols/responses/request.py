@@ -9,12 +9,15 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright import ToolResult
+from turnwright.agent import Agent
 from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart, Message
 from turnwright_protocols.client_tools import ToolDeclaration
 from turnwright_protocols.conversations import AnswerValue
 from turnwright_protocols.http import JsonObject, RefusedRequestError
 from turnwright_states import Decision
+
+from .response_encoder import SERVER
 
 _ID: Final = re.compile(r"resp_([A-Za-z0-9._-]{1,128})_([0-9]{1,9})")
 #: The most items of an input, and entries of metadata with their lengths.
@@ -25,6 +28,9 @@ _LONGEST: Final = 512
 _OURS: Final = frozenset({"mcp_call", "mcp_list_tools", "mcp_approval_request", "reasoning"})
 #: Calls of the client's tools, and their results.
 _CALL, _OUTPUT = "function_call", "function_call_output"
+#: An item of an earlier response by its id, which begins with a kind and the id of its turn.
+_REFERENCE: Final = "item_reference"
+_ITEM_ID: Final = re.compile(r"(?:(?:msg|rs|fc|fco|mcp)_([A-Za-z0-9]{1,64})[-_]|([A-Za-z0-9]{1,64})/)[!-~]{1,256}")
 _ROLES: Final = frozenset({"user", "assistant", "system", "developer"})
 #: Settings that have a meaning for a model, which is the agent's to set. Their defaults are accepted.
 _UNSUPPORTED: Final = ("conversation", "prompt", "context_management")
@@ -49,6 +55,7 @@ class ResponseRequest:
     stream: bool = False
     background: bool = False
     metadata: dict[str, JsonValue] = field(default_factory=dict)
+    text_format: JsonValue = None
 
 
 def parse_id(identifier: str) -> tuple[str, int]:
@@ -57,6 +64,43 @@ def parse_id(identifier: str) -> tuple[str, int]:
     if match is None:
         raise RefusedRequestError(404, "there is no such response", field="response_id")
     return match[1], int(match[2])
+
+
+def referenced_turns(value: JsonValue) -> dict[str, str]:
+    """Return the turns of the items that an input has by reference, by the ids of these items.
+
+    Raises `RefusedRequestError` for an id that no response has.
+    """
+    turns: dict[str, str] = {}
+    for item in value if isinstance(value, list) and len(value) <= _MOST_ITEMS else ():
+        if isinstance(item, dict) and item.get("type") == _REFERENCE:
+            match = _ITEM_ID.fullmatch(str(item.get("id")))
+            if match is None:
+                raise _no_item()
+            turns[match[0]] = match[1] or match[2]
+    return turns
+
+
+def replace_references(value: JsonValue, items: Mapping[str, Mapping[str, JsonValue]]) -> JsonValue:
+    """Return the input with the items instead of their ids, without texts that were withdrawn.
+
+    Raises `RefusedRequestError`.
+    """
+    replaced: list[JsonValue] = []
+    for item in value if isinstance(value, list) else ():
+        if not isinstance(item, dict) or item.get("type") != _REFERENCE:
+            replaced.append(item)
+            continue
+        referenced = items.get(str(item.get("id")))
+        if referenced is None:
+            raise _no_item()
+        if referenced.get("status") != "incomplete":
+            replaced.append({**referenced})
+    return replaced
+
+
+def _no_item() -> RefusedRequestError:
+    return RefusedRequestError(404, "input: there is no such item", field="input")
 
 
 def read_request(body: JsonObject) -> ResponseRequest:
@@ -74,6 +118,7 @@ def read_request(body: JsonObject) -> ResponseRequest:
     instructions = body.get("instructions")
     if not isinstance(instructions, str | None):
         raise _wrong("instructions", "must be a text")
+    text = body.get("text")
     items = _items(body.get("input"))
     answers, results = _answers(items), _results(items, continues=previous is not None)
     messages = _messages(items)
@@ -96,7 +141,18 @@ def read_request(body: JsonObject) -> ResponseRequest:
         stream=_flag(body, "stream"),
         background=_flag(body, "background"),
         metadata=_metadata(body.get("metadata")),
+        text_format=text.get("format") if isinstance(text, dict) else None,
     )
+
+
+def need_answer_format(agent: Agent, value: JsonValue, field: str) -> None:
+    """Raise `RefusedRequestError` if a request wants JSON from an agent that answers with text.
+
+    A typed agent answers in its own format, whatever the client's schema is.
+    """
+    kind = value.get("type") if isinstance(value, dict) else None
+    if kind not in (None, "text") and not agent.is_typed:
+        raise _wrong(field, "the agent answers with text: give it an output type, or use a function for JSON")
 
 
 def _tools(value: JsonValue) -> list[ToolDeclaration]:
@@ -105,6 +161,8 @@ def _tools(value: JsonValue) -> list[ToolDeclaration]:
         raise _wrong("tools", "must be a list")
     tools: list[ToolDeclaration] = []
     for number, tool in enumerate(value or ()):
+        if isinstance(tool, dict) and tool.get("type") == "mcp" and tool.get("server_label") == SERVER:
+            continue  # the agent's own tools, as clients declare whose approvals they answer
         if not isinstance(tool, dict) or tool.get("type") != "function":
             raise _wrong("tools", f"tool {number} is not of the type 'function': the agent has its own tools")
         tools.append(ToolDeclaration(tool.get("name"), tool.get("description"), tool.get("parameters")))

@@ -34,12 +34,12 @@ _STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
 class ResponseOptions:
     """The items of responses.
 
-    `calls`: calls of the server's tools are items `function_call_output`, which all clients know, or `mcp_call`.
-    `approvals`: an approval is an item `mcp_approval_request`, or a text that the next input answers with yes or no.
-    With `reasoning`, the model's reasoning is an item.
+    `calls`: calls of the server's tools are items `mcp_call`, which OpenAI's clients know, or `function_call_output`,
+    which those of Open Responses know. `approvals`: an approval is an item `mcp_approval_request`, or a text that the
+    next input answers with yes or no. With `reasoning`, the model's reasoning is an item.
     """
 
-    calls: Literal["outputs", "mcp"] = "outputs"
+    calls: Literal["mcp", "outputs"] = "mcp"
     approvals: Literal["mcp", "text"] = "mcp"
     reasoning: bool = False
 
@@ -168,6 +168,11 @@ class ResponseEncoder:
         fields["metadata"] = {**metadata, SERVER: json.dumps(self._record)}
         return fields
 
+    @property
+    def items(self) -> dict[str, Json]:
+        """The items of the response so far, by their ids."""
+        return {str(item["id"]): item for item in self._output}
+
     def _encode(self, item: Item) -> Events:
         match item:
             case i.TextStartItem(message=message, kind=kind):
@@ -269,10 +274,12 @@ class ResponseEncoder:
             yield self._event("response.output_item.added", output_index=place, item={**self._output[place]})
         else:
             result = {"type": "mcp_call", "id": f"mcp_{identifier}", "name": name, "server_label": SERVER}
-            result |= {"arguments": arguments, "output": None, "error": None, "status": "in_progress"}
+            result |= {"arguments": "", "output": None, "error": None, "status": "in_progress"}
             self._output.append(result)
             yield self._event("response.output_item.added", output_index=place, item={**result})
             yield self._item("response.mcp_call.in_progress", place)
+            yield self._item("response.mcp_call_arguments.delta", place, delta=arguments)
+            result["arguments"] = arguments
             yield self._item("response.mcp_call_arguments.done", place, arguments=arguments)
             result["status"] = "completed" if is_ok else "failed"
             result["output" if is_ok else "error"] = output
@@ -311,7 +318,7 @@ class ResponseEncoder:
             yield self._event("response.output_item.added", output_index=place, item={**item})
             yield self._event("response.output_item.done", output_index=place, item={**item})
             return
-        yield from self._say(f"{interrupt.id.replace('/', '-')}", clean(words(interrupt)))
+        yield from self._say(f"-{interrupt.id.replace('/', '-')}", clean(words(interrupt)))
 
     # The end.
 

@@ -1,7 +1,7 @@
 """The HTTP routes of the Responses API: create, retrieve, cancel and delete responses, and list models."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import anyio
@@ -31,6 +31,7 @@ from turnwright_protocols.http import (
     Endpoint,
     EventStream,
     Gate,
+    JsonObject,
     RefusedRequestError,
     agents_by_name,
     choose_agent,
@@ -40,14 +41,23 @@ from turnwright_protocols.http import (
 from turnwright_states import facts as f
 
 from .chat_completions import ChatCompletions
-from .request import ResponseRequest, parse_id, read_request
+from .request import (
+    ResponseRequest,
+    need_answer_format,
+    parse_id,
+    read_request,
+    referenced_turns,
+    replace_references,
+)
 from .response_encoder import APPROVALS, Json, ResponseEncoder, ResponseOptions, Segment, functions_of, to_sse
 
 #: Our key in the metadata of turns that this door started.
 _KEY: Final = "responses"
 _VIA: Final = "responses"
 _LEFT: Final = "the turn was interrupted: retrieve the response later"
-_CLIENT_FAULT: Final = 500
+_SERVER_FAULT: Final = 500
+#: Statuses of requests that did not arrive, or were not admitted.
+_REPEATABLE: Final = frozenset({408, 503})
 
 
 def responses_routes(
@@ -79,14 +89,20 @@ def responses_routes(
         Route(f"{path}/responses/{{response}}/cancel", serve(door.cancel), methods=["POST"]),
         Route(f"{path}/chat/completions", serve(chat.create), methods=["POST"]),
         Route(f"{path}/models", serve(door.models), methods=["GET"]),
+        Route(f"{path}/models/{{model}}", serve(door.model), methods=["GET"]),
     ]
 
 
 def refuse(refusal: RefusedRequestError) -> Response:
-    """Return a refusal in the form of the API's errors."""
-    kind = "server_error" if refusal.status >= _CLIENT_FAULT else "invalid_request_error"
+    """Return a refusal in the form of the API's errors.
+
+    OpenAI's clients repeat a request after such a status, which would run the turn again. They may do so only if
+    nothing was started.
+    """
+    kind = "server_error" if refusal.status >= _SERVER_FAULT else "invalid_request_error"
     error = {"message": refusal.why, "type": kind, "param": refusal.field or None, "code": refusal.code or None}
-    return JSONResponse({"error": error}, refusal.status)
+    headers = {} if refusal.status in _REPEATABLE else {"x-should-retry": "false"}
+    return JSONResponse({"error": error}, refusal.status, headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +145,18 @@ class _Responses:
     async def models(self, request: Request) -> Response:
         """List the agents."""
         await self._gate.identify(request, "models")
-        models = [{"id": name, "object": "model", "created": 0, "owned_by": "turnwright"} for name in self._agents]
-        return JSONResponse({"object": "list", "data": models})
+        return JSONResponse({"object": "list", "data": [_model(name) for name in self._agents]})
+
+    async def model(self, request: Request) -> Response:
+        """Return an agent by its name."""
+        await self._gate.identify(request, "models")
+        return JSONResponse(_model(choose_agent(self._agents, request.path_params["model"]).name.lower()))
 
     async def create(self, request: Request) -> Response:
         """Start a turn, or answer the paused one."""
-        body = read_request(await self._gate.read_json(request))
+        body = read_request(await self._with_items(request, await self._gate.read_json(request)))
         agent = choose_agent(self._agents, body.model)
+        need_answer_format(agent, body.text_format, "text.format")
         earlier = await self._earlier(request, body)
         if earlier is not None and (body.answers or body.results or earlier.pause is not None):
             answers = self._answers(earlier, body)
@@ -178,6 +199,19 @@ class _Responses:
 
     # Reading.
 
+    async def _with_items(self, request: Request, body: JsonObject) -> JsonObject:
+        """Return the body of a request with the items that its input has by reference."""
+        turns = referenced_turns(body.get("input"))
+        if not turns:
+            return body
+        items: dict[str, Json] = {}
+        for turn in dict.fromkeys(turns.values()):
+            first = await self._open(request, f"resp_{turn}_0")
+            for start in _starts(first.events):
+                segment = Segment(turn, start, first.segment.request, first.segment.created_at)
+                items |= self._encoder(replace(first, segment=segment)).items
+        return {**body, "input": replace_references(body["input"], items)}
+
     async def _earlier(self, request: Request, body: ResponseRequest) -> _Stored | None:
         """Return the response that a request continues. Raises `RefusedRequestError` for answers to several turns."""
         if body.previous:
@@ -208,7 +242,7 @@ class _Responses:
             raise TurnNotFoundError(turn)
         conversation = str(about["conversation"])
         user = await self._gate.identify(request, conversation)
-        starts = [0, *(event.seq for event in events[:-1] if isinstance(event, TurnPausedEvent))]
+        starts = _starts(events)
         if user != about.get("user") or seq not in starts:
             raise TurnNotFoundError(turn)
         place = starts.index(seq)
@@ -335,12 +369,21 @@ class _Responses:
         if isinstance(error, dict):
             raise RefusedRequestError(500, str(error["message"]), code=str(error["code"]))
         if not encoder.is_over:
-            raise RefusedRequestError(503, _LEFT)
+            raise RefusedRequestError(_SERVER_FAULT, _LEFT)
         return JSONResponse(response)
 
     def _stream(self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment) -> Response:
         events = handle.events(segment.seq)  # at once: the text of a fast reply streams in from now on
         return EventStream(_lines(events, encoder), self._gate.bounds)
+
+
+def _starts(events: Sequence[StreamEvent]) -> list[int]:
+    """Return the places where the segments of a turn begin."""
+    return [0, *(event.seq for event in events[:-1] if isinstance(event, TurnPausedEvent))]
+
+
+def _model(name: str) -> Json:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "turnwright"}
 
 
 async def _lines(events: AsyncIterator[StreamEvent], encoder: ResponseEncoder) -> AsyncGenerator[str, None]:
