@@ -68,7 +68,7 @@ async def test_door_at_the_root_leaves_its_pages_alone() -> None:
 
 async def test_unknown_door_is_refused() -> None:
     async with make_engine() as engine:
-        with pytest.raises(ConfigError, match="no door 'smtp': use a2a, responses, ui"):
+        with pytest.raises(ConfigError, match="no protocol 'smtp': use a2a, responses, ui"):
             door_routes(engine, [AGENT], token_gate(TOKEN), ["smtp"])
 
 
@@ -77,7 +77,7 @@ async def test_unknown_door_is_refused() -> None:
     ("options", "words"),
     [
         (["--http", "ui"], "--http: needs --drive"),
-        (["--drive", "--http", "smtp", "--port", "0", "--model", "openai/gpt-5-mini"], "no door 'smtp'"),
+        (["--drive", "--http", "smtp", "--port", "0", "--model", "openai/gpt-5-mini"], "no protocol 'smtp'"),
     ],
 )
 def test_command_refuses_other_doors(tmp_path: Path, options: list[str], words: str) -> None:

@@ -132,7 +132,7 @@ class Gate:
         if access is True and not session.startswith(_OWNED):
             return ""
         if not isinstance(access, str) or not access:
-            raise RefusedRequestError(403, "this conversation is not yours")
+            raise RefusedRequestError(403, "no access to this conversation: send the credentials of its user")
         return access
 
     async def read_json(self, request: Request) -> JsonObject:

@@ -36,7 +36,9 @@ def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequ
 
             routes += ui_routes(engine, agents, gate)
         else:
-            raise ConfigError(f"there is no door {door!r}: use {', '.join(DOORS)}, with commas between them")
+            raise ConfigError(
+                f"--http: there is no protocol {door!r}: use {', '.join(DOORS)}, with commas between them"
+            )
     return routes
 
 

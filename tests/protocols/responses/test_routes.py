@@ -16,9 +16,11 @@ from tests.protocols.asgi import Client
 from tests.protocols.subject import AGENT, HOST, make_engine
 
 from turnwright import Agent, Engine, Outcome
+from turnwright.errors import ConfigError
 from turnwright.model import ScriptedModel
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.retry import Backoff
+from turnwright.rules import Rule
 from turnwright_protocols.responses import Gate, ResponseOptions, responses_routes
 from turnwright_states import facts as f
 from turnwright_testing import Cut, FlakyModel
@@ -58,6 +60,13 @@ async def test_models_are_the_agents(client: openai.AsyncOpenAI) -> None:
     assert (await client.models.retrieve("Subject")).id == "subject"
     with pytest.raises(openai.NotFoundError, match="use one of subject"):
         await client.models.retrieve("other")
+
+
+async def test_rule_that_remembers_a_session_is_refused(engine: Engine) -> None:
+    """Responses may branch, so that no order of turns could be remembered."""
+    once = Rule("once", at_most=1, of="pay", scope="session")
+    with pytest.raises(ConfigError, match="rule 'once' of agent 'A': responses have no session"):
+        app_of(engine, agent=Agent(name="A", rules=[once]))
 
 
 async def test_text_and_messages_are_prompts(client: openai.AsyncOpenAI) -> None:

@@ -14,10 +14,11 @@ from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
-from turnwright.errors import InvalidAnswerError, TurnNotFoundError
+from turnwright.errors import ConfigError, InvalidAnswerError, TurnNotFoundError
 from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, parse_answer
 from turnwright.message import Message
+from turnwright.rules import make_rule_sets
 from turnwright.runtime.handle import TurnHandle
 from turnwright_protocols.client_tools import (
     client_tools_in,
@@ -72,10 +73,19 @@ def responses_routes(
 
     A model is an agent, by its name. A response is a segment of a turn: from its start or an answer to its next pause
     or end. The gate authorizes the conversation, which begins with a response without a previous one and has a random
-    id. Raises `ConfigError` without agents.
+    id. Raises `ConfigError` without agents, and for a rule with `scope: session`: a conversation that may branch has no
+    order of turns that the rule could remember.
     """
     # No request gives dependencies: the engine makes them, or refuses the turn.
     plain, by_name = cast("Engine", engine), agents_by_name(cast("Sequence[Agent]", agents))
+    for agent in by_name.values():
+        for rules in (*plain.setup.rules, *make_rule_sets(agent.rules, f"agent {agent.name!r}")):
+            for rule in rules.rules:
+                if rule.scope == "session":
+                    raise ConfigError(
+                        f"rule {rule.name!r} of agent {agent.name!r}: responses have no session to remember:"
+                        " serve the agent by another protocol, or leave out scope='session'"
+                    )
     door = _Responses(plain, by_name, gate, options or ResponseOptions())
     chat = ChatCompletions(plain, by_name, gate)
 
