@@ -2,13 +2,13 @@
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from turnwright._base.words import cut_line
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError
 from turnwright.events import FactEvent
 from turnwright.journal.driving_status import DriverStatus, by_command_line
 from turnwright.journal.fork import fork_places
@@ -40,9 +40,6 @@ from .screen import print_columns
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import closing_lines, print_closing
 
-if TYPE_CHECKING:
-    from turnwright.rules import RuleSet
-
 _COLUMNS: Final = ("AT", "STATE", "AFTER")
 
 
@@ -53,7 +50,7 @@ def fork(
         int | None,
         typer.Option("--at", metavar="SEQ", help="The last fact to copy. Without it, the possible facts are listed."),
     ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", help="Another prompt.")] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", metavar="TEXT", help="Another prompt.")] = None,
     instructions: Annotated[
         str | None, typer.Option("--instructions", metavar="TEXT", help="Other instructions of the agent.")
     ] = None,
@@ -68,8 +65,8 @@ def fork(
         typer.Option("--result", metavar="CALL=TEXT", help="Another result of a finished call; may be repeated."),
     ] = None,
     rules: Annotated[
-        list[str] | None,
-        typer.Option("--with", metavar="rules=FILE", help="Other rules over the calls, from a YAML file."),
+        list[Path] | None,
+        typer.Option("--rules", metavar="FILE", help="Other rules over calls, in YAML; may be repeated."),
     ] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Copy only, and print how to continue.")] = False,
     store: StoreOption = DEFAULT_STORE,
@@ -98,7 +95,9 @@ def fork(
     if model is not None:
         changes["model"] = model
     if rules:
-        changes["rules"] = [_read_rules(text) for text in rules]
+        from turnwright.rules import RuleSet  # noqa: PLC0415 (few forks have other rules)
+
+        changes["rules"] = [RuleSet.load(file) for file in rules]
     if settings := read_settings(setting):
         changes["model_settings"] = {**started.model_settings, **settings.to_json()}
     make = partial(_forked, turn=turn, at=at, changes=changes)
@@ -119,16 +118,6 @@ def fork(
         lambda engine: engine.resume(copied),
         resume=(lambda engine, answers: engine.resume(copied, answers, via="cli")) if is_asking else None,
     )
-
-
-def _read_rules(text: str) -> "RuleSet":
-    """Return the rules of a `--with rules=FILE`. Raises `ConfigError`."""
-    from turnwright.rules import RuleSet  # noqa: PLC0415 (few forks have other rules)
-
-    name, _, file = text.partition("=")
-    if name != "rules" or not file:
-        raise ConfigError(f"--with {text!r:.60}: write --with rules=FILE")
-    return RuleSet.load(file)
 
 
 def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
