@@ -151,12 +151,14 @@ def agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
         if not offered:
             raise ConfigError(f"{spec} has no agents: write one at the top level, such as DESK = Agent(name=...)")
         return [*offered.values()]
+    names = f"it has {', '.join(offered)}" if offered else "it has none at the top level"
     value: object = module
     for part in name.split("."):
-        value = getattr(value, part, None)
+        if not hasattr(value, part):
+            raise ConfigError(f"{spec}: there is no agent of this name: {names}")
+        value = getattr(value, part)
     if isinstance(value, Agent):
         return [value]
     if isinstance(value, list | tuple) and value and all(isinstance(item, Agent) for item in value):
         return value
-    names = f"it has {', '.join(offered)}" if offered else "it has none at the top level"
     raise ConfigError(f"{spec}: is not an agent, and no list of agents, but {value!r:.60}: {names}")

@@ -36,7 +36,7 @@ def agents(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[SOURCE]",
+            metavar="SOURCE",
             help="A Markdown file, a folder like .opencode, a .py file, or MODULE:NAME"
             " [default: the configuration's, else AGENTS.md, else agents/*.md and *.agent.md].",
         ),

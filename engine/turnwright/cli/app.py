@@ -168,6 +168,8 @@ def _report(error: Exception) -> int:
     # An error of click, known by its attributes: which package defines its class depends on the release of Typer.
     show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
     if callable(show) and isinstance(code, int):
+        if isinstance(message := getattr(error, "message", None), str):
+            vars(error)["message"] = message.replace("Value error, ", "")  # a prefix of pydantic
         show(file=sys.stderr)
         examples = EXAMPLES.get(next(iter(behind_log_options(_join_words(sys.argv[1:]))), ""))
         if examples and type(error).__name__ != "BadParameter":

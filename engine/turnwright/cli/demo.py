@@ -41,7 +41,8 @@ async def look_up(word: str) -> str:
 
 def demo(
     what: Annotated[
-        Literal["turns", "audit"], typer.Argument(help="`audit` audits a small set of recorded runs instead.")
+        Literal["turns", "audit"],
+        typer.Argument(metavar="WHAT", help="`audit` audits a small set of recorded runs instead."),
     ] = "turns",
     *,
     serve: Annotated[

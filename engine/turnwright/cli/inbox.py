@@ -147,7 +147,9 @@ def answer(
 
 
 def settle(
-    key: Annotated[str, typer.Argument(help="The call's key, as `turnwright show` prints it: TURN:CALL.")],
+    key: Annotated[
+        str, typer.Argument(metavar="KEY", help="The call's key, as `turnwright show` prints it: TURN:CALL.")
+    ],
     *,
     result: Annotated[str | None, typer.Option("--result", metavar="TEXT", help="The result as text.")] = None,
     data: Annotated[str | None, typer.Option("--json", metavar="JSON", help="The result as JSON.")] = None,
@@ -166,8 +168,10 @@ def settle(
     """
     if sum(option is not None for option in (result, data, error, progress)) != 1:
         raise ConfigError("give one of --result, --json, --error and --progress")
-    turn, colon, calls = key.partition(":")
-    key = f"{find_turn(store, turn)}{colon}{calls}"
+    turn, _, calls = key.partition(":")
+    if not calls:
+        raise ConfigError(f"{key!r} is not the key of a call: write TURN:CALL, as `turnwright show` prints it")
+    key = f"{find_turn(store, turn)}:{calls}"
     value: JsonValue = result
     if data is not None:
         try:
@@ -204,7 +208,8 @@ def _with_tools(make: Callable[..., Engine], agents: str | None, module: str | N
 def steer(
     turn: TurnArgument,
     text: Annotated[
-        str | None, typer.Argument(help="The message. Read from standard input if left out.", show_default=False)
+        str | None,
+        typer.Argument(metavar="TEXT", help="The message. Read from standard input if left out.", show_default=False),
     ] = None,
     *,
     store: StoreOption = DEFAULT_STORE,

@@ -36,7 +36,9 @@ from .runtimes import Service
 def run(
     prompt: Annotated[
         str | None,
-        typer.Argument(help="What to do. Read from standard input if left out; optional with --continue."),
+        typer.Argument(
+            metavar="PROMPT", help="What to do. Read from standard input if left out; optional with --continue."
+        ),
     ] = None,
     *,
     agent: AgentOption = None,

@@ -70,7 +70,7 @@ def test_agents_argument_and_option_are_listed_together(cli: "Cli") -> None:
     ("source", "problem"),
     [
         ("desk:close", "desk:close: is not an agent, and no list of agents, but <FunctionTool close>"),
-        ("desk:DAY", "desk:DAY: is not an agent, and no list of agents, but None: it has READER, DESK, NIGHT"),
+        ("desk:DAY", "desk:DAY: there is no agent of this name: it has READER, DESK, NIGHT"),
         ("nowhere:DESK", "there is no module 'nowhere'"),
         ("nowhere.py", "there is no file nowhere.py"),
         ("empty.py", "empty.py has no agents: write one at the top level, such as DESK = Agent(name=...)"),

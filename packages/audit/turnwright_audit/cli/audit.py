@@ -35,11 +35,12 @@ _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCON
 
 def audit(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Files, folders or archives of recorded runs; - is stdin.")
+        list[str], typer.Argument(metavar="PATH", help="Files, folders or archives of recorded runs; - is stdin.")
     ],
     *,
     format_: Annotated[
-        str | None, typer.Option("--format", help="The format of all files. By default it is recognized.")
+        str | None,
+        typer.Option("--format", metavar="NAME", help="The format of all files. By default it is recognized."),
     ] = None,
     outcomes: Annotated[
         Path | None,
@@ -62,7 +63,8 @@ def audit(
         Path | None, typer.Option(metavar="FILE", help="Write the report with plots to this file, as one HTML page.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes that read files. By default as many as there are processors.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Processes that read files. By default as many as there are processors."),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object per run, and a last one for all.")
