@@ -40,6 +40,20 @@ def deeper_than(value: object, levels: int) -> bool:
     return any(isinstance(inner, dict | list) for inner in level)
 
 
+def count_values(value: object, most: int) -> int:
+    """Return the number of values in a value, itself included. It stops after `most`. Does not recurse."""
+    count, level = 0, [value]
+    while level and count <= most:
+        count += len(level)
+        level = [
+            item
+            for inner in level
+            if isinstance(inner, Mapping | list | tuple)
+            for item in (inner.values() if isinstance(inner, Mapping) else inner)
+        ]
+    return count
+
+
 def too_deep_at(text: str, levels: int) -> int | None:
     """Return the position where a JSON text has more than `levels` open brackets, or None. Does not parse the text."""
     depth = 0

@@ -17,6 +17,7 @@ from turnwright_states.payload import thawed
 
 from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolInputError
+from .json_schema import ArgumentCheck
 from .result import FILES_LIMIT, STRUCTURED_LIMIT, ToolResult, bounded, json_size, plain, to_result
 from .text import RESULT_LIMIT, NotJsonError
 from .tool import Approval, Tool
@@ -114,6 +115,17 @@ class ExternalTool(Tool):
         except (TypeError, ValueError) as error:
             raise ConfigError(f"tool {name}: {error}") from None
         self.later = self._wait
+        self._check_arguments = ArgumentCheck(parameters, f"tool {name}: parameters")
+
+    def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
+        """Check the arguments against `parameters`: see `ArgumentCheck`. Raises `ToolInputError`."""
+        self._check_arguments.check(arguments)
+        return super().parse(arguments)
+
+    def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
+        """Check the arguments as `parse` does, so that nobody is asked about a call that cannot run."""
+        self._check_arguments.check(arguments)
+        return super().plain(arguments)
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the tool as JSON, for the journal of a turn whose client runs it. `of_json` reads it.
@@ -167,12 +179,13 @@ def external_tool(
 ) -> ExternalTool:
     """Make a tool whose calls run outside: in a browser, on a job queue, by a person.
 
-    Each call waits until `Engine.settle` brings its result. `parameters` is a JSON Schema of type object.
-    `output_schema` is the JSON Schema of its results, which are checked before they are stored. After `expires_in`
-    seconds without a result, 7 days by default, the call gets the result `otherwise`, or else an error. The other
-    options are those of `tool`.
+    Each call waits until `Engine.settle` brings its result. `parameters` is a JSON Schema of type object: arguments
+    that do not fit go back to the model (docs/rules.md#client-tools). `output_schema` is the JSON Schema of its
+    results, which are checked before they are stored. After `expires_in` seconds without a result, 7 days by default,
+    the call gets the result `otherwise`, or else an error. The other options are those of `tool`.
 
-    Raises `ConfigError` for what `Tool` refuses, and for an invalid `output_schema`. See docs/rules.md#waits.
+    Raises `ConfigError` for what `Tool` refuses, for an invalid `output_schema`, and without the package jsonschema if
+    the schema says more than `type`. See docs/rules.md#waits.
     """
     return ExternalTool(
         name=name,

@@ -63,6 +63,25 @@ async def started_fact(engine: Engine, turn_id: str) -> TurnStarted:
     return fact
 
 
+async def test_arguments_that_do_not_fit_go_back_to_the_model() -> None:
+    """Nobody is asked about such a call, and the client gets the mended one alone. No result is taken for it."""
+    fixed = {"hue": "cold"}
+    model = ScriptedModel(asks_for(("pick", {"hue": 7}), ("pick", fixed)), "Blue.")
+    async with Engine(model=model) as engine:
+        turn: TurnResult = await engine.run(AGENT, "Pick.", tools=[client_tool(needs_approval=True)])
+        (interrupt,) = turn.interrupts
+        assert (interrupt.kind, interrupt.arguments) == (InterruptKind.APPROVAL, fixed)
+        with pytest.raises(InvalidAnswerError, match="7 is not of type 'string'"):
+            await engine.answer(turn.id, {interrupt.id: approve(arguments={"hue": 7})})
+        turn = await engine.resume(turn.id, {interrupt.id: True})
+        (interrupt,) = turn.interrupts
+        with pytest.raises(InvalidAnswerError, match="no open call has the key"):
+            await engine.settle(f"{turn.id}:call00001", "red")
+        await engine.settle(interrupt.key, "blue")
+        assert (await engine.resume(turn.id)).text == "Blue."
+        assert read_results(model) == ["invalid arguments:\n- $.hue: 7 is not of type 'string'", "blue"]
+
+
 async def test_client_tool_is_offered_and_waits_for_its_result() -> None:
     """Rule 30: the agent may use it, whatever its own tools are, and `settle` brings the result."""
     model = ScriptedModel(asks_for(("pick", {"hue": "cold"})), "Blue it is.")

@@ -92,6 +92,16 @@ async def test_application_tool_is_run_by_the_client() -> None:
     assert len(await engine.turns()) == 1
 
 
+async def test_arguments_that_do_not_fit_go_back_to_the_model() -> None:
+    """The client sees a call with its error, and has nothing to run."""
+    schema = {"type": "object", "properties": {"location": {"type": "integer"}}}
+    page = Frontend(make_engine(), {**PICK, "parameters": schema})
+    await page.post(user("use it"))
+    assert "'Graz' is not of type 'integer'" in page.client.text("tool")[0]
+    assert "invalid arguments" in page.client.text()[0]
+    assert not (await page.engine.get(await page.turn())).paused
+
+
 async def test_several_application_tools_may_settle_in_two_runs() -> None:
     """A result that comes alone is stored, and the turn waits for the second_page one."""
     engine = make_engine()

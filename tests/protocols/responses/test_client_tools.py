@@ -23,6 +23,7 @@ SCHEMA: dict[str, Any] = {"type": "object", "properties": {"location": {"type": 
 WEATHER: Any = {"type": "function", "name": "get_weather", "description": "Weather.", "parameters": SCHEMA}
 CHAT_WEATHER: Any = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
 WHAT = "What is the weather?"
+WHAT_MESSAGE: Any = {"role": "user", "content": WHAT}
 
 
 def sdk(engine: Engine, key: str = "ann") -> openai.AsyncOpenAI:
@@ -65,6 +66,17 @@ def output(call: Any, text: Any = "sunny") -> dict[str, Any]:
 async def journal(engine: Engine) -> dict[str, object]:
     rows = await engine.turns()
     return {row.id: (await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
+
+
+async def test_arguments_that_do_not_fit_go_back_to_the_model(client: openai.AsyncOpenAI) -> None:
+    """No call of the client's function is sent, in a response and in a chat completion."""
+    schema = {"type": "object", "properties": {"location": {"type": "integer"}}}
+    first = await say(client, WHAT, tools=[{**WEATHER, "parameters": schema}])
+    assert (calls_of(first), first.status) == ([], "completed")
+    assert "'Graz' is not of type 'integer'" in first.output_text
+    function = {"name": "get_weather", "parameters": schema}
+    completion = await complete(client, WHAT_MESSAGE, tools=[{"type": "function", "function": function}])
+    assert completion.choices[0].finish_reason == "stop"
 
 
 async def test_function_of_the_client_gets_its_output(engine: Engine, client: openai.AsyncOpenAI) -> None:

@@ -53,6 +53,16 @@ async def journal(engine: Engine) -> dict[str, object]:
     return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
+async def test_arguments_that_do_not_fit_go_back_to_the_model(engine: Engine) -> None:
+    """The page gets the call with its error, and has nothing to run."""
+    schema = {"type": "object", "properties": {"location": {"type": "integer"}}}
+    page = await say(client_of(engine), "use it", tools={"pick": {**PICK, "inputSchema": schema}})
+    (call,) = page.calls
+    assert (page.to_run, call["state"]) == ([], "output-error")
+    assert "'Graz' is not of type 'integer'" in call["errorText"]
+    assert "invalid arguments" in page.text
+
+
 @pytest.mark.parametrize("tools", [{"pick": PICK}, [{"name": "pick", "parameters": PICK["inputSchema"]}]])
 async def test_tool_of_the_page_gets_its_output_from_the_page(engine: Engine, tools: object) -> None:
     """The part is the page's to run, and the message continues with the output."""
