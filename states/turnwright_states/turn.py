@@ -21,9 +21,9 @@ from .call import Call, CallState
 from .counters import Counters
 from .doom import make_round
 from .effects import REFILLS, RUN, rank_of
-from .inputs import CallStatus, Decision, Finish, Usage
+from .inputs import CallStatus, Decision, Finish, InterruptKind, Usage
 from .limits import Limits, LimitThresholds
-from .payload import FrozenDict, plain
+from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
 from .rounds import NO_ROUNDS, NO_STALLS, SettledCall
 from .state import Stall, State
@@ -97,6 +97,9 @@ class Turn:
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: Whether the app must authorize each answer.
     restricted: bool = False
+    #: A checksum of what decides later and is in no count: rules, the names of hooks and guardrails, tools of the
+    #: client, the terms of waits, and given results; 0 without any.
+    terms: int = 0
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
     #: Whether results have keys: a loop needs the same results, or stalls are watched. The end of a step finds both.
@@ -329,6 +332,11 @@ class Turn:
         self._pass_time()
         if fact.rules:
             self._begin_rules(fact)
+        if fact.rules or fact.client_tools or fact.hooks or fact.guardrails or fact.restricted:
+            self._bind(fact.rules, fact.client_tools, fact.hooks, fact.guardrails, fact.restricted)
+
+    def _bind(self, *values: object) -> None:
+        self.terms = crc32(text_of(values).encode(), self.terms)
 
     def _begin_rules(self, fact: f.TurnStarted) -> None:
         from .rules import History  # noqa: PLC0415 (few turns have rules)
@@ -496,6 +504,9 @@ class Turn:
             self._ask(fact.interrupt)
 
     def _ask(self, interrupt: f.InterruptRecord) -> None:
+        is_shown = interrupt.arguments is not None or interrupt.restricted
+        if is_shown or interrupt.kind is InterruptKind.RESULT or interrupt.kept is not None:
+            self._bind(interrupt)
         # A copy of the turn, which observers receive, shares these.
         self.interrupts = FrozenDict({**self.interrupts, interrupt.id: interrupt})
         if not interrupt.forwarded:
@@ -525,6 +536,8 @@ class Turn:
             if fact.decision is Decision.APPROVE and interrupt.id not in still_open and not interrupt.forwarded:
                 call.approved_rules += tuple(verdict.rule for verdict in interrupt.rules)
             call.has_result = fact.given is not None and not interrupt.forwarded
+            if fact.given is not None:
+                self._bind(fact.given)
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
         elif go_on:
@@ -637,6 +650,8 @@ class Turn:
             values += ("stalls", stalls.error, stalls.errors, stalls.idle, stalls.checksum, stalls.stall)
         if self.rules is not None:
             values += ("rules", self.rules.checksum)
+        if self.terms:
+            values += ("terms", self.terms)
         for name in batch:
             call = batch[name]
             values += (call.state, call.attempt, call.counted, call.made.own_key)

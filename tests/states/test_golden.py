@@ -29,6 +29,7 @@ from turnwright_states import (
     ExpireInput,
     FailInput,
     Finish,
+    GivenResult,
     InterruptKind,
     ModelRepliedInput,
     OversizedInput,
@@ -210,6 +211,72 @@ def people(begin: Begin) -> Script:
     turn.reply("rm")
     turn.wait("call00007")
     turn.feed(AbortInput(reason=EndReason.SUPERSEDED, undelivered=("one", "two")))
+    return turn
+
+
+def waits(begin: Begin) -> Script:
+    """Tools of the client, and results from outside: a value, an error, and the answer to a call in doubt."""
+    declared: JsonObject = {"name": "pick", "parameters": {"type": "object"}, "needs_approval": True}
+    started = StartedInput(prompt="Render", client_tools=(declared,), restricted=True, guardrails=("no_secrets",))
+    turn = begin(started, max_pauses=9)
+    turn.reply("pick", "render", "mail")
+    turn.wait("call00001")
+    for call in ("call00002", "call00003"):
+        turn.feed(CallStartedInput(call=call))
+    turn.feed(
+        CallWaitingInput(
+            call="call00002",
+            interrupt_kind=InterruptKind.RESULT,
+            question="render waits for its result",
+            expires_at=2e9,
+            otherwise=GivenResult(text="none", structured={"film": None}),
+            schema={"type": "object", "required": ["film"]},
+            kept={"job": 17},
+            restricted=True,
+        )
+    )
+    turn.wait("call00003", InterruptKind.UNKNOWN_OUTCOME)
+    approved = AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE, by="ann", via="slack", at=1e9)
+    film = GivenResult(text='{"film":"a.mp4"}', structured={"film": "a.mp4"}, files=({"name": "a.mp4"},))
+    turn.feed(approved)
+    turn.feed(AnsweredInput(interrupt="result-call00002", decision=Decision.SETTLE, given=film, by="farm"))
+    paid = GivenResult(text="paid, receipt 42")
+    turn.feed(AnsweredInput(interrupt="unknown-1", decision=Decision.SETTLE, given=paid))
+    turn.feed(CallSettledInput(call="call00002", result=film.text, structured=film.structured, files=film.files))
+    turn.feed(CallSettledInput(call="call00003", result=paid.text))
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.wait("call00001", InterruptKind.RESULT)
+    failed = GivenResult(text="closed", error=True)
+    turn.feed(AnsweredInput(interrupt="result-call00001", decision=Decision.SETTLE, given=failed))
+    turn.feed(CallSettledInput(call="call00001", status=CallStatus.ERROR, result="closed"))
+    turn.reply(text="Done.")
+    return turn
+
+
+def ruled(begin: Begin) -> Script:
+    """Rules allow, refuse, ask and report calls, and one is owed at the end."""
+    rules: tuple[JsonObject, ...] = (
+        {"name": "verify-first", "before": "refund", "need": "verify if result.ok", "same": ["id"]},
+        {"name": "large", "never": "refund if args.amount > 60", "effect": "ask", "say": "A person decides."},
+        {"name": "tested", "after": "write", "then": "test"},
+        {"name": "noted", "never": "write", "effect": "report"},
+    )
+    turn = begin(StartedInput(prompt="Pay", rules=rules), steps=6)
+    refund = ToolCall(name="refund", arguments={"id": 7, "amount": 70})
+    turn.reply(refund)
+    turn.feed(CallStartedInput(call="call00001"))
+    turn.reply(ToolCall(name="verify", arguments={"id": 7}))
+    turn.feed(CallStartedInput(call="call00002"))
+    turn.feed(CallSettledInput(call="call00002", result="yes", structured={"ok": True}))
+    turn.reply(refund, "write")
+    turn.feed(CallStartedInput(call="call00004"))
+    turn.feed(CallSettledInput(call="call00004"))
+    turn.feed(CallStartedInput(call="call00003"))
+    turn.feed(AnsweredInput(interrupt="approval-1", decision=Decision.APPROVE))
+    turn.settle()
+    turn.reply("test")
+    turn.settle()
+    turn.reply(text="Paid.")
     return turn
 
 
@@ -696,7 +763,7 @@ TURNS: Final[tuple[Callable[[Begin], Script], ...]] = (
     *(compacted_to_the_last_token, compacted_to_the_last_cent, deadline_in_a_compaction, aborted_in_a_compaction),
     *(tripped_in_a_reply, tripped_in_a_review, tripped_in_tools, tripped_in_a_conclusion, tripped_in_a_text),
     *(returned_direct, not_returned, deadline_after_the_answer, aborted_after_the_answer, changed_arguments),
-    started_together,
+    *(started_together, waits, ruled),
 )
 
 

@@ -363,8 +363,6 @@ UNSEEN: Final = frozenset(
         "call_settled.decisions",
         *(f"call_waiting.{name}" for name in ("changed", "decisions")),
         "turn_ended.guardrail",
-        *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at", "otherwise", "kept")),
-        *(f"call_waiting.interrupt.{name}" for name in ("schema", "restricted")),
         "message_added.text",
         "concluded.refused",
         "turn_ended.undelivered",
@@ -377,7 +375,7 @@ OUTSIDE: Final = frozenset(
             f"turn_started.limits.{name}"
             for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps", "tool_timeout")
         ),
-        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth", "restricted")),
+        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),
         # Whether a reply is reviewed.
@@ -392,6 +390,8 @@ OUTSIDE: Final = frozenset(
         # What the machine settles by itself has no data, and an attempt that is the last has no wait.
         *(f"call_settled.{name}" for name in ("status", "result", "structured", "files", "final", "retry")),
         "call_waiting.interrupt.grant",
+        # Bound in a question with terms: a wait for a result, arguments to approve, or data that the tool keeps.
+        *(f"call_waiting.interrupt.{name}" for name in ("question", "choices", "expires_at")),
         # A sub-agent's; that of the turn's own call is in its reply.
         *(f"call_waiting.interrupt.{name}" for name in ("tool", "path")),
         # Of a question about a doom loop, which no call asks.
