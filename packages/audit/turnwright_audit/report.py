@@ -27,7 +27,9 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
     for name in ("measured", "first", "tokens_after"):
         fields.pop(name)
     fields["cost"] = round(run.cost, 6)
-    if not run.rules:
+    if run.rules:
+        fields["rules"] = [{"rule": name, **msgspec.to_builtins(rule)} for name, rule in run.rules.items()]
+    else:
         fields.pop("rules")
     if run.invariants is None:
         fields.pop("invariants")
@@ -89,14 +91,17 @@ def invariants_json(invariants: Invariants) -> dict[str, JsonValue]:
 
 
 def rules_json(totals: Totals, rules: RuleList) -> dict[str, JsonValue]:
-    """Return the runs that break each rule, and those that break one whose effect is more than a report."""
+    """Return the runs that break each rule, and those that break one whose effect is more than a report.
+
+    A rule is an entry of a list: as a key, the name `password` would hide its value.
+    """
     none = OfRule()
     return {
         "broken": msgspec.to_builtins(totals.breaking),
-        "by_rule": {
-            rule.name: {"effect": rule.effect, **msgspec.to_builtins(totals.rules.get(rule.name, none))}
+        "by_rule": [
+            {"rule": rule.name, "effect": rule.effect, **msgspec.to_builtins(totals.rules.get(rule.name, none))}
             for rule in rules.rules
-        },
+        ],
     }
 
 

@@ -293,7 +293,7 @@ def test_saving_is_a_share_of_the_tokens_recorded_by_step(tmp_path: Path) -> Non
 def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yaml"
     path.write_text(
-        "rules:\n  - {name: once, at_most: 1, of: read}\n  - {name: never-list, never: list, effect: report}\n"
+        "rules:\n  - {name: once, at_most: 1, of: read}\n  - {name: password, never: list, effect: report}\n"
     )
     return path
 
@@ -305,19 +305,23 @@ def test_rules_are_a_table_with_the_runs_that_failed(runs: Path, rules: Path, tm
     result = run(runs, "--rules", rules, "--outcomes", labels, "--html", page, "--jobs", "1")
     assert result.exit_code == 0
     table = [line.split() for line in result.stdout.partition("\nRules\n")[2].splitlines()]
-    assert table[1:3] == [["once", "refuse", "1", "1", "3"], ["never-list", "report", "1", "0", "1"]]
+    assert table[1:3] == [["once", "refuse", "1", "1", "3"], ["password", "report", "1", "0", "1"]]
     assert "1 run of 2 breaks a rule; 1 of them failed, 100% of all failures" in result.stdout
     assert "<h2>Rules</h2><p>1 run of 2 breaks a rule; 1 of them failed" in page.read_text()
 
 
 def test_rules_are_in_the_json_of_runs_and_of_the_summary(runs: Path, rules: Path) -> None:
+    """A rule that is named as a secret is shown."""
     first, second, summary = lines(run(runs, "--rules", rules, "--json"))
-    assert first["rules"] == {
-        "once": {"effect": "refuse", "calls": 3, "step": 2, "tool": "read", "words": "at most 1 read"}
-    }
-    assert list(second["rules"]) == ["never-list"]  # type: ignore[call-overload]
+    assert first["rules"] == [
+        {"rule": "once", "effect": "refuse", "calls": 3, "step": 2, "tool": "read", "words": "at most 1 read"}
+    ]
+    assert [rule["rule"] for rule in second["rules"]] == ["password"]  # type: ignore[attr-defined]
     assert summary["rules"]["broken"] == {"runs": 1, "succeeded": 0, "failed": 0, "calls": 3}  # type: ignore[index]
-    assert summary["rules"]["by_rule"]["once"]["runs"] == 1  # type: ignore[index]
+    assert [(rule["rule"], rule["runs"]) for rule in summary["rules"]["by_rule"]] == [  # type: ignore[index]
+        ("once", 1),
+        ("password", 1),
+    ]
 
 
 @pytest.mark.parametrize(("condition", "code"), [("rules>0", 1), ("rules>1", 0), ("rules>40%", 1), ("rules>50%", 0)])
