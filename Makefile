@@ -18,7 +18,7 @@ PROJECTS := pyproject.toml $(wildcard packages/*/pyproject.toml)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all judges faults histories simulate planted seeded scale bench bench-page evidence bench-peers bench-guard guards validators mutants diagrams \
+.PHONY: help install run test test-all check coverage examples demo demo-serve verify smt proof-all judges faults histories simulate planted seeded scale bench bench-page evidence rules-evaluation bench-peers bench-guard guards validators mutants diagrams \
   release-check audit docs docs-serve pictures recording reference proof format clean
 
 help: ## Show the targets
@@ -150,6 +150,15 @@ bench-page: $(VENV)/.bench ## Write bench/RESULTS.md, bench/DETAILS.md and plots
 evidence: $(VENV)/.installed ## Measure recordings of other agents, RUNS= their folder, OUTCOMES= labels; writes docs/evidence.md
 	$(BIN)/python -m bench.evidence $(RUNS) $(if $(OUTCOMES),--outcomes $(OUTCOMES))
 
+# The calls of AgentDojo's tasks and attacks are written beside the recordings, by its own package in an environment of its own.
+rules-evaluation: $(VENV)/.installed ## Compare policies with recorded runs, RUNS= their folder; writes docs/what-rules-promise.md (two minutes)
+ifneq ($(RUNS),)
+	test -d $(VENV)-agentdojo || $(PYTHON) -m venv $(VENV)-agentdojo
+	$(VENV)-agentdojo/bin/python -m pip --disable-pip-version-check install --quiet 'agentdojo==0.1.35'
+	$(VENV)-agentdojo/bin/python bench/rules/agentdojo_runs.py $(RUNS)/agentdojo
+endif
+	$(BIN)/python -m bench.rules $(RUNS)
+
 bench-peers: $(PEERS:%=$(VENV)-peers/%/.installed) ## Install the frameworks that Turnwright is measured against, each by itself
 
 bench-guard: $(VENV)/.bench ## Count calls, CPU ratios, bytes and memory a step; fails where one exceeds bench/guard.toml
@@ -243,4 +252,4 @@ proof: $(VENV)/.installed ## Write what `make verify` finds to docs/proof.json, 
 	$(BIN)/turnwright verify --smt --json > docs/proof.json
 
 clean: ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-audit $(VENV)-examples $(VENV)-guards $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) $(VENV)-agentdojo $(VENV)-audit $(VENV)-examples $(VENV)-guards $(VENV)-peers dist build site .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage

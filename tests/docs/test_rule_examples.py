@@ -92,7 +92,7 @@ def test_policy_leaves_a_way_to_an_answer(path: Path) -> None:
         ("coder", [("edit_file", {"path": "a.py"})], {"read-before-edit"}),
         ("coder", [("read_file", {"path": "~/.ssh/id"}, "key"), ("mcp_slack_send", {"text": "x"})], {"no-leak"}),
         ("coder", [("run", {"command": "sudo ls"})], {"asked-commands"}),
-        ("airline", ["Cancel it.", READ, CANCEL], {"yes-first", "ground-for-cancelling"}),
+        ("airline", ["Cancel it.", READ, CANCEL], {"yes-first", "ground-for-canceling"}),
         (
             "airline",
             [
@@ -102,7 +102,7 @@ def test_policy_leaves_a_way_to_an_answer(path: Path) -> None:
             ],
             set(),
         ),
-        ("airline", ["Yes.", CANCEL], {"read-first", "ground-for-cancelling", "not-flown"}),
+        ("airline", ["Yes.", CANCEL], {"read-first", "ground-for-canceling", "not-flown"}),
         ("airline", [("send_certificate", {"amount": 120})], {"certificate-for-whom", "certificate-amount"}),
         ("retail", [("get_order_details", {"order_id": "#1"})], {"authenticate"}),
         (
