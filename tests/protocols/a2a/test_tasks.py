@@ -41,8 +41,12 @@ async def stream(client: Client, method: str, params: Json) -> list[Json]:
 async def test_card_names_the_address_of_the_request(client: Client) -> None:
     reply = await client.send("GET", "/.well-known/agent-card.json", headers={"host": "agents.example"})
     card = reply.json()
-    assert [interface["url"] for interface in card["supportedInterfaces"]] == ["http://agents.example"] * 2
-    assert {interface["protocolBinding"] for interface in card["supportedInterfaces"]} == {"JSONRPC", "HTTP+JSON"}
+    assert {interface["url"] for interface in card["supportedInterfaces"]} == {"http://agents.example"}
+    bindings = [
+        (interface["protocolBinding"], interface["protocolVersion"]) for interface in card["supportedInterfaces"]
+    ]
+    assert bindings == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3")]
+    assert (card["url"], card["protocolVersion"]) == ("http://agents.example", "0.3")  # for clients of 0.3
     assert "max-age" in reply.headers["cache-control"]
     unchanged = await client.send(
         "GET",
@@ -80,6 +84,25 @@ async def test_rest_and_json_rpc_have_the_same_tasks(client: Client) -> None:
     assert answer_of(TaskView().read(events.data()).task) == "You said: hello"
     listed = (await client.send("GET", "/tasks?contextId=c1", headers=VERSION)).json()
     assert [entry["id"] for entry in listed["tasks"]] == [task["id"]]
+
+
+async def test_client_of_version_0_3_runs_a_task(engine: Engine, client: Client) -> None:
+    """It sends no version, and other names."""
+
+    async def send_old(method: str, text: str, **fields: object) -> Json:
+        parts = [{"kind": "text", "text": text}]
+        message_sent = {"kind": "message", "messageId": "m1", "role": "user", "parts": parts, **fields}
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message_sent}}
+        reply = await client.send("POST", "/", body)
+        last: Json = reply.data()[-1] if method == "message/stream" else reply.json()
+        return last
+
+    task = (await send_old("message/send", "approve"))["result"]
+    assert (task["kind"], task["status"]["state"]) == ("task", "input-required")
+    ended = (await send_old("message/stream", "yes", taskId=task["id"]))["result"]
+    assert (ended["status"]["state"], ended["final"]) == ("completed", True)
+    assert (await engine.get(task["id"])).text == "Result: paid 5"
+    assert (await send_old("message/send", "yes", taskId="forged"))["error"]["code"] == -32001
 
 
 async def test_history_has_earlier_texts_questions_and_answers(client: Client) -> None:

@@ -12,7 +12,7 @@ from a2a.types import (
     SecurityScheme,
     StringList,
 )
-from a2a.utils.constants import PROTOCOL_VERSION_1_0, TransportProtocol
+from a2a.utils.constants import PROTOCOL_VERSION_0_3, PROTOCOL_VERSION_1_0, TransportProtocol
 
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
@@ -28,14 +28,18 @@ def agent_card(agent: Agent, address: str, *, bearer: bool = False) -> AgentCard
     With `bearer`, it says that requests need a bearer token.
     """
     description = agent.description or f"The agent {agent.name}."
-    bindings = (TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON)
+    interfaces = (
+        (TransportProtocol.JSONRPC, PROTOCOL_VERSION_1_0),
+        (TransportProtocol.HTTP_JSON, PROTOCOL_VERSION_1_0),
+        (TransportProtocol.JSONRPC, PROTOCOL_VERSION_0_3),
+    )
     card = AgentCard(
         name=agent.name,
         description=description,
         version=VERSION,
         supported_interfaces=[
-            AgentInterface(url=address, protocol_binding=binding.value, protocol_version=PROTOCOL_VERSION_1_0)
-            for binding in bindings
+            AgentInterface(url=address, protocol_binding=binding.value, protocol_version=protocol)
+            for binding, protocol in interfaces
         ],
         capabilities=AgentCapabilities(streaming=True, push_notifications=False, extended_agent_card=False),
         default_input_modes=_INPUTS,

@@ -61,7 +61,7 @@ def a2a_routes(
     for place, agent in [(path, first), *named_places]:
         handler = TaskHandler(plain, agent, gate)
         bindings = (
-            (create_jsonrpc_routes(handler, place or "/", _Contexts()), _refuse_call),
+            (create_jsonrpc_routes(handler, place or "/", _Contexts(), enable_v0_3_compat=True), _refuse_call),
             (create_rest_routes(handler, _Contexts(), path_prefix=place), _refuse),
         )
         card = Endpoint(gate, _card(agent, place, address, bearer=bearer), _refuse)
