@@ -112,8 +112,8 @@ class Output:
             say(f"the output cannot be written ({error.strerror}); the turn continues")
 
 
-#: Loggers that repeat what one `StoreError` says, that the database is gone; or what a client is answered: it could fill
-#: the log.
+#: Loggers that repeat what one `StoreError` says, that the database is gone; or what a client is answered, which could
+#: fill the log.
 _SILENCED: Final = ("psycopg", "psycopg.pool", "a2a")
 
 

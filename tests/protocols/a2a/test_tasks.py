@@ -45,7 +45,7 @@ async def test_card_names_the_address_of_the_request(client: Client) -> None:
     bindings = [
         (interface["protocolBinding"], interface["protocolVersion"]) for interface in card["supportedInterfaces"]
     ]
-    assert bindings == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3")]
+    assert bindings == [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")]
     assert (card["url"], card["protocolVersion"]) == ("http://agents.example", "0.3")  # for clients of 0.3
     assert "max-age" in reply.headers["cache-control"]
     unchanged = await client.send(

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from a2a.server.context import ServerCallContext
@@ -13,7 +14,7 @@ from a2a.server.routes import (
     create_jsonrpc_routes,
     create_rest_routes,
 )
-from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, AGENT_CARD_WELL_KNOWN_PATH
+from a2a.utils.constants import A2A_JSON_MEDIA_TYPE, AGENT_CARD_WELL_KNOWN_PATH, PROTOCOL_VERSION_1_0
 from sse_starlette.event import ensure_bytes
 from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
@@ -89,9 +90,17 @@ def _card(agent: Agent, place: str, address: str, *, bearer: bool) -> Handle:
         card = agent_card(agent, f"{base.rstrip('/')}{place}", bearer=bearer)
         (route,) = create_agent_card_routes(card, cache_control=_CACHE)
         response: Response = await route.endpoint(request)
-        return response
+        return response if response.status_code == HTTPStatus.NOT_MODIFIED else _hide_old_interfaces(response)
 
     return handle
+
+
+def _hide_old_interfaces(response: Response) -> Response:
+    """Return a card without interfaces of 0.3: its clients read only `url`, which the library adds for them."""
+    card = json.loads(response.body)
+    interfaces = card["supportedInterfaces"]
+    card["supportedInterfaces"] = [place for place in interfaces if place["protocolVersion"] == PROTOCOL_VERSION_1_0]
+    return JSONResponse(card, headers={name: response.headers[name] for name in ("etag", "cache-control")})
 
 
 def _within(gate: Gate, endpoint: Callable[..., Awaitable[Any]]) -> Handle:
