@@ -19,6 +19,7 @@ from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.files import STDIN, FoundFile, find, runs_of
 from turnwright_audit.trajectories.formats import format_named
+from turnwright_audit.trajectories.source import UnreadableRecordingError
 from turnwright_states.rules import RuleList
 
 from .broken_rules import broken_rules
@@ -197,7 +198,8 @@ def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> Run
         if settings.rules is not None:
             run_measure.rules = broken_rules(run, settings.rules)
     except Exception as error:  # noqa: BLE001 (one bad run must not end an audit of thousands)
-        return Problem(file, f"run {place + 1} could not be audited: {type(error).__name__}: {error}")
+        why = str(error) if isinstance(error, UnreadableRecordingError) else f"{type(error).__name__}: {error}"
+        return Problem(file, f"run {place + 1} could not be audited: {why}")
     return run_measure
 
 

@@ -162,6 +162,15 @@ async def test_turn_with_a_damaged_fact_is_undecided() -> None:
     assert check_run(run, "f", "run").verdict is Verdict.INCONCLUSIVE
 
 
+async def test_check_of_a_forged_journal_names_the_remedy() -> None:
+    _, facts = await turn_of(*LINES)
+    place = next(place for place, fact in enumerate(facts) if isinstance(fact, f.ModelReplied))
+    [run] = read(as_lines([*facts[:place], *facts[place + 1 :]]), "turnwright")
+    message = r"its facts do not follow from each other: KeyError: .*: `turnwright replay` names the first wrong fact"
+    with pytest.raises(UnreadableRecordingError, match=message):
+        check_run(run, "f", "run")
+
+
 async def test_reply_withheld_by_a_guardrail_stays_withheld() -> None:
     store = MemoryStore()
     engine = Engine(store=store, model=ScriptedModel("It is 42."), guardrails=[no_numbers])

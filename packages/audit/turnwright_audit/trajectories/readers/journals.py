@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 from pydantic import JsonValue
 
+from turnwright.errors import UnreadableTurnError
 from turnwright.store.rows import split_facts
 from turnwright.store.sqlite.schema import SCHEMA
+from turnwright.transcript.transcript import reading
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.journal_run import NAME as NAME  # noqa: PLC0414 (the name of the format)
 from turnwright_audit.trajectories.journal_run import Journals, run_of
@@ -93,10 +95,19 @@ _Journals = Callable[[str], _Journal | None]
 
 
 def _events(run: Trajectory, journals: Journals, facts: list[Fact]) -> Iterator[tuple[int, TraceEvent]]:
-    """Yield the events of a turn and of its sub-agents' turns, each with its number in its turn."""
+    """Yield the events of a turn and of its sub-agents' turns, each with its number in its turn.
+
+    Raises `UnreadableRecordingError` for facts that do not follow from each other.
+    """
     for trajectory in run.every():
-        own = facts if trajectory is run else journals(trajectory.trajectory_id or "") or ()
-        yield from enumerate(trace_of(trajectory.trajectory_id or "", own), start=1)
+        turn = trajectory.trajectory_id or ""
+        own = facts if trajectory is run else journals(turn) or ()
+        try:
+            with reading(turn or "?"):
+                events = trace_of(turn, own)
+        except UnreadableTurnError as error:
+            raise UnreadableRecordingError(f"{error}: `turnwright replay` names the first wrong fact") from error
+        yield from enumerate(events, start=1)
 
 
 def _lines(recording: Recording) -> Iterator[Trajectory]:
