@@ -394,13 +394,13 @@ def _checked_call(
     arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
     problem, loop_key, values = incomplete, None, None
     retried = segment.machine.turn.tool_retries
+    prepared = segment.journal.transcript.prepared
+    chosen = None if prepared is None else prepared.tools
     if tool is None:
-        tools = ", ".join(segment.tools) or "none"
+        tools = ", ".join(segment.tools if chosen is None else chosen) or "none"
         problem = f"there is no tool {cut_clean(call.name, _SHOWN_NAME)!r}; the tools are: {tools}"
-    elif (prepared := segment.journal.transcript.prepared) is not None and not _is_offered(tool.name, prepared.tools):
-        problem = (
-            f"{tool.name} may not be called in this step; its tools are: {', '.join(prepared.tools or ()) or 'none'}"
-        )
+    elif chosen is not None and tool.name not in chosen:
+        problem = f"{tool.name} may not be called in this step; its tools are: {', '.join(chosen) or 'none'}"
     elif tool.name in retried and retried[tool.name] > tool.retries:
         problem = (
             f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"
@@ -462,10 +462,6 @@ def _parsed(
 def _takes_none(segment: Segment, name: str) -> bool:
     """Whether a tool has no parameters, so that some models send `null` as its arguments."""
     return name in segment.tools and not segment.tools[name].parameters.get("properties")
-
-
-def _is_offered(tool: str, names: Sequence[str] | None) -> bool:
-    return names is None or tool in names
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:

@@ -69,10 +69,13 @@ async def test_the_refusal_names_the_tools_of_the_step(names: Sequence[str], lis
     def choose(*_: object) -> Sequence[str]:
         return names
 
-    model = ScriptedModel(asks_for(("write", {})), "Done.")
+    model = ScriptedModel(asks_for(("write", {}), ("fly", {})), "Done.")
     turn = await Engine(model=model, tools=[look, read, write]).run(Agent(name="Clerk", prepare_tools=choose), "Work.")
     results = [part.text for message in turn.messages for part in message.parts if isinstance(part, ToolResultPart)]
-    assert results == [f"write may not be called in this step; its tools are: {listed_names}"]
+    assert results == [
+        f"write may not be called in this step; its tools are: {listed_names}",
+        f"there is no tool 'fly'; the tools are: {listed_names}",
+    ]
 
 
 async def test_another_attempt_sends_the_same_tools_without_asking_again() -> None:
