@@ -11,9 +11,11 @@ the slow ones. A test is slow if
 Whole folders and modules are in `SLOW`; in any other module the test itself has `@pytest.mark.slow`.
 """
 
+import gc
 import os
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from functools import cache
 from itertools import chain, groupby, islice
 from operator import attrgetter
 from pathlib import Path
@@ -153,6 +155,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and let it skip afterwards what was collected: 16,000 items."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leave out the keywords, two thirds of a report that a worker sends: `-k` and `-m` read those of the test."""
+    report = yield
+    report.keywords = {}
+    return report
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
     """Use one worker more than there are cores for all tests: the slow ones wait for servers and processes."""
@@ -164,9 +186,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if missing := [str(path) for path in SLOW if not path.exists()]:
         raise pytest.UsageError(f"tests/conftest.py: SLOW has paths that do not exist: {', '.join(missing)}")
     for item in items:
-        if item.path in SLOW or not SLOW.isdisjoint(item.path.parents):
+        if is_slow(item.path):
             item.add_marker("slow")
     items[:] = dealt(items, int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")))
+
+
+@cache
+def is_slow(path: Path) -> bool:
+    """Whether all tests of this module are slow."""
+    return path in SLOW or not SLOW.isdisjoint(path.parents)
 
 
 def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -175,8 +203,9 @@ def dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
     `--dist worksteal` cuts the list into one part per worker. Who has finished takes tests from the end of another
     part. The slow tests of a module stay together, because they share a server.
     """
-    slow = [item for item in items if item.get_closest_marker("slow") is not None]
-    quick = iter([item for item in items if item.get_closest_marker("slow") is None])
+    marked = [(item, item.get_closest_marker("slow") is not None) for item in items]
+    slow = [item for item, is_marked in marked if is_marked]
+    quick = iter([item for item, is_marked in marked if not is_marked])
     modules = [list(tests) for _, tests in groupby(slow, key=attrgetter("path"))]
     order: list[pytest.Item] = []
     for worker in range(workers):
