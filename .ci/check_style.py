@@ -10,7 +10,7 @@ import re
 import sys
 import tokenize
 import tomllib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
@@ -59,8 +59,8 @@ def _blank(match: re.Match[str]) -> str:
 def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the complaints about a Python file's docstrings, messages, comments and names."""
     text = path.read_text(encoding="utf-8")
-    tree = ast.parse(text)
-    docstrings = dict(docstrings_of(tree))
+    nodes = list(ast.walk(ast.parse(text)))
+    docstrings = dict(docstrings_of(nodes))
     for line, docstring in docstrings.items():
         if RIDDLE.match(docstring.lstrip()):
             yield line, f'a docstring begins with "{docstring.split()[0]}": write an imperative or a noun phrase'
@@ -69,26 +69,26 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
         for token in tokenize.generate_tokens(io.StringIO(text).readline)
         if token.type == tokenize.COMMENT
     }
-    messages = {} if _matches(path, STYLE["texts"]["exempt"]) else dict(messages_of(tree, docstrings))
+    messages = {} if _matches(path, STYLE["texts"]["exempt"]) else dict(messages_of(nodes, docstrings))
     for line, passage in [*docstrings.items(), *comments.items(), *messages.items()]:
         for offset, problem in problems_of_words(passage):
             yield line + offset, problem
     allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
-    yield from problems_of_names(tree, allowed)
-    yield from problems_of_test_names(tree)
+    yield from problems_of_names(nodes, allowed)
+    yield from problems_of_test_names(nodes)
 
 
-def problems_of_names(tree: ast.Module, allowed: Container[str] = ()) -> Iterator[tuple[int, str]]:
+def problems_of_names(nodes: Iterable[ast.AST], allowed: Container[str] = ()) -> Iterator[tuple[int, str]]:
     """Yield a complaint for each bound name, except those `allowed`, whose meaning its reader has to guess."""
-    for line, name in bound_names(tree):
+    for line, name in bound_names(nodes):
         for pattern, instead in REFUSED_NAMES:
             if pattern.fullmatch(name) and name not in allowed:
                 yield line, f'the name "{name}": write {instead}'
 
 
-def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def bound_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield each variable, parameter, attribute and loop target with its line, each time that code binds it."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case (
                 ast.Name(id=name, ctx=ast.Store())
@@ -101,9 +101,9 @@ def bound_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, name
 
 
-def problems_of_test_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def problems_of_test_names(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield a complaint for each test whose name is too long, or has a pronoun in place of its subject."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
             if len(node.name) > NAMES["test_characters"]:
                 yield node.lineno, f"{node.name} has {len(node.name)} characters; at most {NAMES['test_characters']}"
@@ -111,9 +111,9 @@ def problems_of_test_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield node.lineno, f'the test\'s name has "{word}": write test_<subject>_<behavior>, with the noun'
 
 
-def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def docstrings_of(nodes: Iterable[ast.AST]) -> Iterator[tuple[int, str]]:
     """Yield each docstring with its line, those below attributes too."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             for before, statement in pairwise([None, *node.body]):
                 match statement:
@@ -123,10 +123,10 @@ def docstrings_of(tree: ast.Module) -> Iterator[tuple[int, str]]:
                         yield statement.lineno, text
 
 
-def messages_of(tree: ast.Module, docstrings: Mapping[int, str]) -> Iterator[tuple[int, str]]:
+def messages_of(nodes: Iterable[ast.AST], docstrings: Mapping[int, str]) -> Iterator[tuple[int, str]]:
     """Yield the texts of each line that has some: those with a space, since others are names."""
     texts: dict[int, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value.strip():
             texts[node.lineno] = f"{texts.get(node.lineno, '')} {node.value}".replace("\n", " ")
     yield from ((line, text) for line, text in texts.items() if line not in docstrings)

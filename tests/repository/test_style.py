@@ -103,7 +103,9 @@ except OSError as that: ...
 
 
 def names_refused(code: str) -> list[tuple[int, str]]:
-    return sorted((line, problem.split('"')[1]) for line, problem in check_style.problems_of_names(ast.parse(code)))
+    return sorted(
+        (line, problem.split('"')[1]) for line, problem in check_style.problems_of_names(ast.walk(ast.parse(code)))
+    )
 
 
 def test_refused_names_are_found_at_every_binding() -> None:
@@ -128,7 +130,7 @@ def test_names_with_a_noun_and_names_only_read_are_accepted() -> None:
 
 def test_names_on_the_list_of_exceptions_are_accepted() -> None:
     tree = ast.parse("def __eq__(self, other, one): ...")
-    assert [problem.split('"')[1] for _, problem in check_style.problems_of_names(tree, ["other"])] == ["one"]
+    assert [problem.split('"')[1] for _, problem in check_style.problems_of_names(ast.walk(tree), ["other"])] == ["one"]
 
 
 def test_refused_names_are_distinct_and_have_advice() -> None:
@@ -149,7 +151,7 @@ def test_refused_names_are_distinct_and_have_advice() -> None:
 )
 def test_tests_with_long_names_or_pronouns_are_refused(name: str, complaints_count: int) -> None:
     for code in (f"def {name}(): ...", f"class Suite:\n    async def {name}(self): ..."):
-        assert len(list(check_style.problems_of_test_names(ast.parse(code)))) == complaints_count
+        assert len(list(check_style.problems_of_test_names(ast.walk(ast.parse(code))))) == complaints_count
 
 
 def test_exceptions_of_names_are_existing_paths() -> None:
