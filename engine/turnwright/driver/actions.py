@@ -70,7 +70,7 @@ from turnwright_states.batch import NOT_WHOLE
 from turnwright_states.facts import TurnEnded
 from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
-from turnwright_states.payload import frozen
+from turnwright_states.payload import FrozenDict, frozen
 
 from .dependencies import FinishedCall, Prepare
 from .reply_events import replied_input, settled_input
@@ -80,6 +80,8 @@ from .segment import Segment
 #: Characters of an unknown tool's name that are sent back to the model.
 _SHOWN_NAME: Final = 100
 _REPEATED: Final = "not executed: the reply has this call twice, with the same id and arguments, and it counts once"
+#: The usual types of the arguments of a call.
+_ARGUMENTS: Final = frozenset({dict, FrozenDict, type(None)})
 #: The stop reason of Anthropic for a reply that filled the rest of the context window.
 _WINDOW_FULL: Final = "model_context_window_exceeded"
 
@@ -308,8 +310,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
             await close()
     if reply is None:
         raise no_reply(model.name)
-    # Without a call of a function, since this runs in each step.
-    if reply.text.__class__ is not str or (reply.calls and reply.calls[0].__class__ is not ResponseToolCall):
+    if reply.text.__class__ is not str or (reply.calls and _has_odd_calls(reply.calls)):
         check_reply(model.name, reply)
     if len(reply.calls) > MAX_CALLS_PER_REPLY:
         raise too_long(model.name, reply)
@@ -318,6 +319,15 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
         segment.reply_complete()
     return reply
+
+
+def _has_odd_calls(calls: Sequence[ResponseToolCall]) -> bool:
+    for call in calls:  # runs in each step, so it calls no function
+        if call.__class__ is not ResponseToolCall or call.arguments.__class__ not in _ARGUMENTS:
+            return True
+        if not (call.name.__class__ is call.raw.__class__ is call.id.__class__ is str):
+            return True
+    return False
 
 
 async def _back_off(segment: Segment, action: CallModel) -> None:

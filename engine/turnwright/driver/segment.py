@@ -21,7 +21,17 @@ from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prices import priced
-from turnwright.model.protocol import DELTAS, Delta, Model, ModelError, ModelResponse, TextDelta, no_delta
+from turnwright.model.protocol import (
+    DELTAS,
+    Delta,
+    Model,
+    ModelError,
+    ModelResponse,
+    TextDelta,
+    ToolCallDelta,
+    no_delta,
+    no_text,
+)
 from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, Values
@@ -381,12 +391,15 @@ class Segment:
     def receive(self, delta: Delta) -> None:
         """Receive a piece of the reply, and publish it. Raises `ModelError` for a reply that repeats itself."""
         journal = self.journal
+        if delta.__class__ not in DELTAS and not isinstance(delta, TextDelta):
+            raise no_delta(self.model.name, delta)
+        text = delta.arguments_delta if isinstance(delta, ToolCallDelta) else delta.text
+        if not isinstance(text, str):
+            raise no_text(self.model.name, delta, text)
         if isinstance(delta, TextDelta):
             if self._texts is None:
                 self._texts = []
-            self._texts.append(delta.text)
-        elif delta.__class__ not in DELTAS:
-            raise no_delta(self.model.name, delta)
+            self._texts.append(text)
         if journal.is_followed:
             if self.output is not None:
                 self._publish_partial_output(self.output, delta)

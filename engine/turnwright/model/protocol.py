@@ -249,6 +249,15 @@ def _unless_blank(call: ResponseToolCall) -> ResponseToolCall:
     return call.without_arguments() if isinstance(call, ResponseToolCall) and call.is_blank else call
 
 
+#: The fields of a call, with their types, for `check_reply`.
+_CALL_FIELDS: Final[tuple[tuple[str, tuple[type, ...], str], ...]] = (
+    ("name", (str,), "a str"),
+    ("arguments", (Mapping, type(None)), "a dict (parse the model's JSON text) or None"),
+    ("raw", (str,), "a str"),
+    ("id", (str,), "a str"),
+)
+
+
 class ModelError(TurnwrightError):
     """A model call failed. The driver records it as a fact; the chart decides whether to try again.
 
@@ -345,14 +354,24 @@ def no_delta(model: str, item: object) -> TypeError:
     return TypeError(f"model {model}: `stream` yielded a {kind}: yield deltas, and last a ModelResponse")
 
 
+def no_text(model: str, delta: object, value: object) -> TypeError:
+    """Make the error of a part of a reply whose text is another value."""
+    return TypeError(f"model {model}: a {type(delta).__name__} must have a str, not {type(value).__name__}")
+
+
 def check_reply(model: str, reply: ModelResponse) -> None:
-    """Raise `TypeError` for a text that is not text, and for calls of another type."""
+    """Raise `TypeError` for a text that is not text, and for calls of another type or with such fields."""
     if not isinstance(reply.text, str):
         raise TypeError(f"model {model}: ModelResponse.text must be a str, not {type(reply.text).__name__}")
     for call in reply.calls:
         if not isinstance(call, ResponseToolCall):
             kind = type(call).__name__
             raise TypeError(f"model {model}: ModelResponse.calls must be of ResponseToolCall, not {kind}")
+        for name, kinds, expected in _CALL_FIELDS:
+            value = getattr(call, name)
+            if not isinstance(value, kinds):
+                kind = type(value).__name__
+                raise TypeError(f"model {model}: ResponseToolCall.{name} must be {expected}, not {kind}")
 
 
 def no_reply(model: str) -> ModelError:

@@ -12,7 +12,14 @@ from pydantic import JsonValue
 from turnwright import Agent, Engine, StoreError, Tool, ToolContext, tool
 from turnwright.driver.actions import perform
 from turnwright.driver.segment import Segment
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
+from turnwright.model.protocol import (
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ResponseToolCall,
+    TextDelta,
+    ToolCallDelta,
+)
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.store import MemoryStore, Store
@@ -157,9 +164,21 @@ async def test_stream_ending_without_a_reply_is_a_failed_attempt() -> None:
             ModelResponse(calls=cast("tuple[ResponseToolCall]", ({"name": "look"},))),
             "ModelResponse.calls must be of ResponseToolCall, not dict",
         ),
+        (
+            ModelResponse(calls=(ResponseToolCall("look", cast("dict[str, JsonValue]", "{}")),)),
+            "ResponseToolCall.arguments must be a dict (parse the model's JSON text) or None, not str",
+        ),
+        (
+            ModelResponse(calls=(ResponseToolCall("look", {}, cast("str", None)),)),
+            "ResponseToolCall.raw must be a str, not NoneType",
+        ),
+        (TextDelta(cast("str", None)), "a TextDelta must have a str, not NoneType"),
+        (cast("TextDelta", ToolCallDelta(0, "look", cast("str", {}))), "a ToolCallDelta must have a str, not dict"),
     ],
 )
-async def test_model_yielding_wrong_objects_is_told_the_right_objects(item: ModelResponse, reason: str) -> None:
+async def test_model_yielding_wrong_objects_is_told_the_right_objects(
+    item: TextDelta | ModelResponse, reason: str
+) -> None:
     async with Engine(model=Streams([item])) as engine:
         turn = await engine.run(AGENT, "hi")
     assert (turn.reason, turn.error) == (EndReason.ENGINE_ERROR, f"TypeError: model streams: {reason}")
