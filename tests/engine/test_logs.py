@@ -191,6 +191,7 @@ async def test_failing_log_handler_does_not_change_the_turn(capsys: pytest.Captu
     assert "RuntimeError: the log is full" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_unconfigured_log_prints_nothing() -> None:
     """Neither a warning nor an error: the standard library would print those to stderr."""
     code = "import logging; from turnwright import Engine\n"
@@ -199,6 +200,7 @@ def test_unconfigured_log_prints_nothing() -> None:
     assert (ran.stdout, ran.stderr) == ("", "")
 
 
+@pytest.mark.slow
 def test_log_modules_are_loaded_only_with_a_listener() -> None:
     late = "('turnwright.logs', 'turnwright.journal.turn_log')"
     code = f"import sys; from turnwright import Engine; print([m for m in {late} if m in sys.modules])"

@@ -226,6 +226,7 @@ LOADED = (
 WEB = ["starlette", "jinja2", "uvicorn", "sse_starlette", "turnwright_inspector.app"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "also", ["pass", *(f"turnwright.cli.app.command('{name}')" for name in ("turns", "demo", "serve"))]
 )

@@ -92,6 +92,7 @@ def test_same_seed_repeats_a_rehearsal() -> None:
     assert (first.reached.tools, first.reached.ends) == (second.reached.tools, second.reached.ends)
 
 
+@pytest.mark.slow
 def test_unexpected_exception_of_a_tool_is_a_fault() -> None:
     """`ToolError` is for the model, and none."""
 
@@ -157,6 +158,7 @@ async def spin() -> str:
         time.sleep(0.01)  # noqa: ASYNC251 (the fault)
 
 
+@pytest.mark.slow
 def test_hang_without_work_is_reported_at_once() -> None:
     """No real time passes: the report has the tool, the call and its place.
 

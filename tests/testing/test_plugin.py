@@ -146,6 +146,7 @@ def test_unwritable_file_fails_the_run(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["FAILED: --turnwright-rows-file: *rows.json*"])
 
 
+@pytest.mark.slow
 def test_file_contains_the_drawing_command_and_is_drawable(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(ANSWERS.format(times=2))
     result = pytester.runpytest_inprocess(*PLUGIN, "--turnwright-rows-file", "rows.json")

@@ -565,6 +565,7 @@ def test_every_printed_test_passes_and_every_changed_test_fails(printed: dict[st
     assert files == right | {f"FAILED test_{number:03d}_wrong.py" for number in range(len(CHANGES))}, done.stdout
 
 
+@pytest.mark.slow
 def test_every_printed_test_names_the_ending_of_the_turn(printed: dict[str, str]) -> None:
     for name, text in printed.items():
         outcome, reason = name.split()[:2]
@@ -637,6 +638,7 @@ def test_printed_text_is_deterministic() -> None:
     assert as_test("turn", facts) == as_test("turn", facts)
 
 
+@pytest.mark.slow
 def test_open_turn_is_played_to_the_recorded_place() -> None:
     """Wherever its driver left it, and where it waits for a person."""
     for name in ("finished: answered after questions", "cap_hit: step_cap", "finished: text_only"):

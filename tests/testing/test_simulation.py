@@ -89,6 +89,7 @@ def test_simplest_schedule_is_a_single_answer() -> None:
     assert_schedule(schedule)
 
 
+@pytest.mark.slow
 def test_some_schedules_keep_every_promise() -> None:
     """Processes crash, stall and take turns over; people answer twice, abort and steer."""
     report = simulate([TARGET], schedules=40, seed=1000)

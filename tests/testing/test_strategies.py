@@ -289,6 +289,7 @@ def test_calls_are_drawn_without_any_tool(call: ResponseToolCall) -> None:
     assert call.name not in NAMES
 
 
+@pytest.mark.slow
 def test_importing_the_package_does_not_import_hypothesis() -> None:
     """It is optional; only the strategies and the runner need it."""
     rooms = ("", ".behavior", ".fuzz_failure", ".invariants", ".play", ".scenario", ".flaky")

@@ -197,6 +197,7 @@ def test_member_without_a_name_is_a_problem() -> None:
     assert isinstance(run.found, Problem)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [5, 64 * 1024**2])
 def test_overlong_line_yields_only_the_beginning(more: int) -> None:
     recording = Recording.of(b"[" * (64 * 1024**2 + more) + b"\n1\n" + b"[" * (64 * 1024**2 + more))
@@ -204,6 +205,7 @@ def test_overlong_line_yields_only_the_beginning(more: int) -> None:
     assert line_ends == [(64 * 1024**2 + 1, b"\n"), (2, b"\n"), (64 * 1024**2, b"[")]
 
 
+@pytest.mark.slow
 def test_parser_gets_a_long_text_in_few_pieces() -> None:
     pieces: list[int] = []
 

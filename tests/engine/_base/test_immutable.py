@@ -263,6 +263,7 @@ def test_frozen_value_equals_the_source_and_thaws_to_a_copy(value: dict[str, Any
     assert pickle.loads(pickle.dumps(frozen_value)) == value  # noqa: S301 (it was written right here)
 
 
+@pytest.mark.slow
 def test_depth_of_a_frozen_value_is_unbounded() -> None:
     deep: list[Any] = []
     for _ in range(100_000):

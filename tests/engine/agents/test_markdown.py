@@ -390,6 +390,7 @@ def test_problem_has_file_line_agent_field_and_message() -> None:
 LAUGHS = "a0: &a0 [x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [

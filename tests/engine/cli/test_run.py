@@ -332,6 +332,7 @@ def test_live_screen_shows_an_answer_without_a_step(cli: "Cli", endpoint: "Endpo
     assert "Only words." in done.out.rpartition("Done in 0 steps")[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--json"], []], ids=["json", "plain"])
 def test_reader_leaving_early_does_not_stop_the_turn(cli: "Cli", endpoint: "Endpoint", flags: list[str]) -> None:
     """`turnwright run ... | head -1`: no traceback, and the turn is there to be shown."""
@@ -363,6 +364,7 @@ def test_run_works_with_closed_stdout(cli: "Cli", endpoint: "Endpoint") -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 def test_ascii_terminal_gets_substitute_characters(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Grüße \u2192 \ud83d")
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -370,6 +372,7 @@ def test_ascii_terminal_gets_substitute_characters(cli: "Cli", endpoint: "Endpoi
     assert (done.code, "Gr??e ?" in done.out) == (0, True)
 
 
+@pytest.mark.slow
 def test_installed_command_equals_the_module(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("done")
     command = Path(sys.executable).with_name("turnwright")

@@ -770,6 +770,7 @@ class TestEmbedding:
         assert config.agent("one").overrides == {"steps": 3, "tokens": 5}
         assert config.written("Two")[1] == tmp_path / "two.md"
 
+    @pytest.mark.slow
     def test_importing_turnwright_does_not_load_pydantic_settings(self) -> None:
         code = (
             "import sys, turnwright.cli.app; from turnwright import Engine; print('pydantic_settings' in sys.modules)"
@@ -777,6 +778,7 @@ class TestEmbedding:
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert ran.stdout.strip() == "False"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("steps", "loaded"), [("", False), ("3", True)])
     def test_pydantic_settings_is_loaded_only_for_environment_settings(
         self, tmp_path: Path, steps: str, *, loaded: bool
@@ -822,6 +824,7 @@ class TestThePage:
         config = load_config(tmp_path, environ={})
         assert any(origin.source is SettingSource.FILE for origin in config.origins.values())
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("code", list(examples("python")))
     def test_code_on_the_page_prints_the_promised_output(self, tmp_path: Path, code: str) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}

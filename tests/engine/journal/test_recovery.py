@@ -363,6 +363,7 @@ async def dawdle() -> str:
     raise AssertionError("it ran again")
 
 
+@pytest.mark.slow
 @pytest.mark.no_waiting(False)
 async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_path: Path) -> None:
     """The lock is the operating system's: it goes with the process, and with nothing less (docs/rules.md#leases)."""
@@ -386,6 +387,7 @@ async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_pa
     assert not [name for name in names if "-owner-" in name], "no lock is left behind"
 
 
+@pytest.mark.slow
 @pytest.mark.no_waiting(False)
 async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"

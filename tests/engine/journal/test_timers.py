@@ -107,6 +107,7 @@ async def fill(store: Store) -> None:
         store._db.commit()  # noqa: SLF001 (likewise)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_sweep_reads_no_turn_that_only_waits(kind: str, tmp_path: Path) -> None:
     """Rule 5: over 100,000 paused turns, it takes less than 20 ms of CPU, also the first one."""

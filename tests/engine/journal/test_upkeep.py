@@ -31,6 +31,7 @@ class ListedStore(StoreWrapper):
         return rows
 
 
+@pytest.mark.slow
 async def test_old_turns_are_deleted_in_pages() -> None:
     """Also sub-turns that are on another page than their roots. The open turn stays."""
     store = ListedStore(MemoryStore())

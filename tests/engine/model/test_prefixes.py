@@ -71,6 +71,7 @@ RESPONSES = events(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "data", "last"),
     [

@@ -22,12 +22,14 @@ print("turnwright.telemetry" in sys.modules)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["from turnwright import Engine", TURN], ids=["import", "turn"])
 def test_opentelemetry_is_not_loaded_by_default(code: str) -> None:
     ran = subprocess.run([sys.executable, "-c", code + LOADED], capture_output=True, text=True, check=True)
     assert ran.stdout.split("\n")[:2] == ["[]", "False"]
 
 
+@pytest.mark.slow
 def test_api_without_the_sdk_runs_and_records_nothing() -> None:
     """Without the SDK everything runs, and nothing is recorded."""
     code = TURN.replace('("done"))', '("done"), telemetry=OpenTelemetry())').replace(
@@ -38,6 +40,7 @@ def test_api_without_the_sdk_runs_and_records_nothing() -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
 
 
+@pytest.mark.slow
 def test_import_without_the_api_tells_the_package_to_install() -> None:
     code = "import sys; sys.modules['opentelemetry'] = None; import turnwright.otel"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -164,6 +164,7 @@ MADE_ON_PURPOSE = {
 }
 
 
+@pytest.mark.slow
 def test_hiding_is_fast_for_any_text() -> None:
     """A megabyte of each takes less than a second; what went back would take hours. No time is compared: it ends."""
     script = (

@@ -440,6 +440,7 @@ async def calls_before_the_first_turn(turns: int) -> tuple[int, int]:
     return counted[0]
 
 
+@pytest.mark.slow
 async def test_first_turn_of_a_long_queue_takes_as_few_calls_as_of_a_short_one() -> None:
     """One call claims a turn for each free place. Only claimed turns are read."""
     short, long = await calls_before_the_first_turn(8), await calls_before_the_first_turn(4000)

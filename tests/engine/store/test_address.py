@@ -71,6 +71,7 @@ except turnwright.errors.ConfigError as error:
 """
 
 
+@pytest.mark.slow
 def test_psycopg_is_needed_only_for_postgresql() -> None:
     """Without it everything else works, and the error names the package to install."""
     output = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True).stdout

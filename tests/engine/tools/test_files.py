@@ -79,6 +79,7 @@ def test_binary_file_stays_below_the_limit(tmp_path: Path) -> None:
     assert len(read(tmp_path, "f").encode()) <= RESULT_LIMIT
 
 
+@pytest.mark.slow
 def test_huge_file_is_not_read_to_the_end(tmp_path: Path) -> None:
     with (tmp_path / "f").open("wb") as file:
         file.write(b"first\n" * 5000)

@@ -276,6 +276,7 @@ async def test_timeline_has_the_recorded_times(tmp_path: Path) -> None:
     assert "Times were not recorded." in untimed.text
 
 
+@pytest.mark.slow
 async def test_very_long_run_is_shown_and_compared_in_parts(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(atif("long", *({"source": "agent", "message": f"Reply {n}"} for n in range(700))))
     (tmp_path / "b.json").write_text(atif("other", *({"source": "agent", "message": f"Word {n}"} for n in range(1500))))

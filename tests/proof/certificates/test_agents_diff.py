@@ -165,6 +165,7 @@ NEED = "before: refund, need: verify"
 BAR = "after: read_file, never: send"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new", "change"),
     [

@@ -240,6 +240,7 @@ def test_agent_name_is_escaped_in_mermaid_and_markdown(team: Path) -> None:
     assert all(not set(label.replace("<br/>", "")) & set('"<>`|;') for label in labels)
 
 
+@pytest.mark.slow
 def test_rules_of_an_agent_are_drawn_with_own_rows(team: Path) -> None:
     """A refused answer passes through REVIEW, and a rule that asks pauses the turn."""
     rules = """rules:

@@ -164,6 +164,7 @@ def test_change_of_the_chart_changes_every_format(form: Callable[[Picture], str]
     assert form(extract(Chart(ROWS[:-1]))) != form(extract())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_texts_are_independent_of_the_order_of_sets(picture: Picture, seed: str) -> None:
     program = "from turnwright_proof.draw import *; p = extract(); print(to_mermaid(p), to_dot(p), to_page(p))"

@@ -92,6 +92,7 @@ def test_svg_is_stale_after_any_edit(committed: str, picture: Picture, data: st.
     assert not is_fresh(edited, to_dot(picture))
 
 
+@pytest.mark.slow
 @needs_graphviz
 def test_svg_is_drawn_identically_twice(picture: Picture) -> None:
     dot = to_dot(picture)

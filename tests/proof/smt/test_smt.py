@@ -169,6 +169,7 @@ def test_counterexample_is_a_configuration_in_words() -> None:
     assert "retries_left = -1" in after
 
 
+@pytest.mark.slow
 def test_counterexample_of_a_move_inside_a_state_is_described() -> None:
     moves = tuple(move._replace(assume="running > 0") if move.name == "a call runs again" else move for move in MOVES)
     (check,) = each_smt_check(System(moves=moves), only=("rank",), solvers=both()[:1])
@@ -176,6 +177,7 @@ def test_counterexample_of_a_move_inside_a_state_is_described() -> None:
     assert check.witness[-1] == "then TOOL_EXEC: retries_left = -1"
 
 
+@pytest.mark.slow
 def test_row_without_a_taker_is_refused() -> None:
     rows = (*ROWS, Row(State.PAUSED, ROWS[0].trigger, Guard(""), State.CHECK))
     (check,) = each_smt_check(System(rows=rows), only=("happens",), solvers=both()[:1])

@@ -421,6 +421,7 @@ def test_planted_fault_is_refused_by_the_matching_claim(name: str) -> None:
     assert fault.says in refused.detail
 
 
+@pytest.mark.slow
 def test_every_claim_refuses_a_fault_accepted_by_the_others() -> None:
     """Each refuses two faults or more, and one of them nobody else sees; but a trap always has another fault."""
     alone = dict.fromkeys(range(1, 10), 0)
@@ -447,6 +448,7 @@ def test_endless_cycle_is_shown_from_the_beginning() -> None:
     assert witness == (NUDGES, CALLS, SETTLES, "CONTINUE --proceed--> STREAM")
 
 
+@pytest.mark.slow
 def test_fault_inside_an_endless_part_hides_no_other() -> None:
     """A state may have one loop that ends and one that does not; each part of the chart is judged by itself."""
     rows = changed(CALLS, "CHECK --proceed [allowance == 0 or no_calls]--> TEXT_ONLY", dest=S.STREAM)

@@ -616,6 +616,7 @@ FAULTS: Final = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAULTS)
 def test_planted_fault_is_detected(name: str) -> None:
     """The violation says which claim is false and how, under which limits, and the way through the chart."""

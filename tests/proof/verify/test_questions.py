@@ -35,6 +35,7 @@ def edges(case: Case) -> list[tuple[WalkedMachine, Input, WalkedMachine]]:
     return triples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_predicted_ending_events_are_exactly_the_ending_events(name: str) -> None:
     ended = set()

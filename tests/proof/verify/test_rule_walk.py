@@ -53,6 +53,7 @@ def walk(*rules: Rule, machine: type[WalkedMachine] = WalkedMachine, most: int =
     return walk_rules(RuleSet(rules), TOOLS, machine=machine, most=most)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(RULE_SETS)))
 def test_machine_keeps_each_form_of_rules(number: int) -> None:
     """Meaning 2 to 13: no start and no answer breaks a rule that is more than reported."""
@@ -62,6 +63,7 @@ def test_machine_keeps_each_form_of_rules(number: int) -> None:
         assert (result.counterexample == ()) is (result.rule.effect != "report"), result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "machine", "path"),
     [
@@ -85,6 +87,7 @@ def test_rule_that_is_not_held_gives_the_shortest_path(
     assert walk(rule)[0].counterexample == ()
 
 
+@pytest.mark.slow
 def test_walk_names_its_extent_and_free_conditions() -> None:
     (result,) = walk(Rule("most", at_most=3, of="a if args.x and status != 'error'", per="k"))
     assert result.free == ("args.x and status != 'error'",)

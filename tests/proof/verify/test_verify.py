@@ -132,6 +132,7 @@ def test_truncated_walk_is_reported() -> None:
 # The grid.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [0, 1, 2, BOUND])
 def test_grid_combines_every_cap_and_every_budget(bound: int) -> None:
     """Caps 0 to the bound, budgets 0 to one more and none, batches of up to half of the bound and one."""

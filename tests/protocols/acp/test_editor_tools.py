@@ -180,6 +180,7 @@ async def test_refusal_of_the_editor_is_the_error_of_the_call() -> None:
         assert editor.text == " | ".join(["error: the editor refused: the disk is full"] * 3)
 
 
+@pytest.mark.slow
 async def test_large_file_is_cut_and_a_large_diff_left_out() -> None:
     write = (WRITE[0], {"path": NOTES, "content": "b" * 100_000})
     async with make_caller(READ, write) as engine:

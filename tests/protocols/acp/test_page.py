@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from turnwright_states import Outcome
 
 PAGE = (Path(__file__).parents[3] / "docs" / "acp.md").read_text(encoding="utf-8")
@@ -21,6 +23,7 @@ def test_command_has_the_options_of_the_page() -> None:
     assert all(name in options for name in re.findall(r"`(--[a-z]+)`", PAGE))
 
 
+@pytest.mark.slow
 def test_standard_output_in_a_file_is_refused(tmp_path: Path) -> None:
     """The editor gives pipes. A person at a shell reads so."""
     (tmp_path / "agent.md").write_text("---\nname: Agent\n---\nHelp.\n")

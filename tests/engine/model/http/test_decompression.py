@@ -40,6 +40,7 @@ def test_compressed_data_is_unpacked_at_any_cuts(encoding: str, data: bytes, siz
     assert unpacked(encoding, *(packed[at : at + size] for at in range(0, len(packed), size))) == data
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_large_output_is_unpacked_in_small_pieces(encoding: str) -> None:
     packed = PACKERS[encoding](bytes(20_000_000))

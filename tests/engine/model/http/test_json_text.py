@@ -54,6 +54,7 @@ def test_arguments_may_be_deep_up_to_the_bound() -> None:
     assert whole_object('{"a":' * MAX_DEPTH + "1" + "}" * MAX_DEPTH) is not None
 
 
+@pytest.mark.slow
 def test_json_with_too_many_parts_is_not_read() -> None:
     for part in ("1", "{}", "[]"):
         most = MAX_PARTS // (1 if part == "1" else 2)

@@ -211,6 +211,7 @@ async def test_unrequested_encoding_is_named_and_not_retried(client: Client, goo
     assert repr(encoding.decode()) in result.error
 
 
+@pytest.mark.slow
 @CLIENTS
 async def test_error_body_of_a_zip_bomb_is_read_at_the_beginning_only(client: Client, good: bytes) -> None:
     words = gzip.compress(b"boom" + b" " * 50_000_000, mtime=0)

@@ -100,6 +100,7 @@ def test_an_event_of_exactly_the_bound_is_taken() -> None:
     assert read(b"data: 12\n\n", max_event=10) == [("message", "12")]
 
 
+@pytest.mark.slow
 def test_lines_are_bounded_per_event() -> None:
     assert len(read(b"data: 1\n\n" * (MAX_LINES + 1), max_event=100)) == MAX_LINES + 1
     assert read(b":\n" * (MAX_LINES - 1) + b"data: 1\n", max_event=4 * MAX_LINES) == [("message", "1")]

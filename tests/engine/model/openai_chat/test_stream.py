@@ -407,6 +407,7 @@ class TestBounds:
         few, many = (f"data: {payload}\n" + "data: [[\n" * number + f"data: {payload}\n" for number in (16, 17))
         assert (decode(few.encode()).reply().text, decode(many.encode()).reply().text) == ("aa", "a")
 
+    @pytest.mark.slow
     def test_longest_arguments_fit_into_an_event(self) -> None:
         for letter, times in (("\u20ac", MAX_ARGUMENTS), ('"', MAX_ARGUMENTS // 2)):
             raw = json.dumps({"a": letter * (times - 20)}, ensure_ascii=False)

@@ -89,6 +89,7 @@ async def test_turns_that_start_at_once_share_the_check_of_the_lock(postgres_ser
     assert proxy.trips - before <= 20 + 20 + 10
 
 
+@pytest.mark.slow
 async def test_claims_of_many_due_turns_take_as_many_trips_as_a_single_one(postgres_server: PostgresServer) -> None:
     parts = urlsplit(address := postgres_server.new_schema())
     assert parts.hostname is not None
@@ -110,6 +111,7 @@ async def test_claims_of_many_due_turns_take_as_many_trips_as_a_single_one(postg
     assert trips[1:] == [trips[1]] * 4
 
 
+@pytest.mark.slow
 async def test_late_turn_of_a_session_costs_as_much_as_an_early_turn(postgres_server: PostgresServer) -> None:
     """The process keeps the history: a turn asks for the one before it, and for the number of the others."""
     parts = urlsplit(address := postgres_server.new_schema())

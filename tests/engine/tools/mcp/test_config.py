@@ -32,6 +32,7 @@ def test_deeply_nested_file_is_refused_with_the_line(tmp_path: Path, text: str) 
         read_mcp_config(written(tmp_path, text))
 
 
+@pytest.mark.slow
 def test_deeply_nested_servers_of_a_program_are_refused() -> None:
     deep: JsonValue = []
     for _ in range(100_000):

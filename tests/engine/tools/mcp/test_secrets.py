@@ -76,6 +76,7 @@ def test_key_of_an_address_is_hidden_outside_the_address() -> None:
     assert secrets.hide("'hunter/2' and hunter%2F2, pass word, careful") == "'***' and ***, ***, careful"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("argument", ["x" * 200_000, "key" * 60_000, "key" + " " * 200_000, "api_key " * 20_000])
 def test_long_argument_is_scanned_once(argument: str) -> None:
     """It took time by the square of its length: a minute and more for these."""

@@ -265,6 +265,7 @@ def test_ordinary_message_stays_unchanged(line: bytes) -> None:
 MANY: list[JsonValue] = [[1]] * MOST_VALUES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "remaining"),
     [
@@ -291,6 +292,7 @@ def test_error_or_notification_loses_oversized_parts(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "message",
     [
@@ -306,6 +308,7 @@ def test_other_oversized_message_is_refused_before_the_sdk_reads(message: JsonVa
         lighter(json.dumps(message).encode())
 
 
+@pytest.mark.slow
 async def test_error_with_oversized_data_is_the_error_of_the_call(tmp_path: Path) -> None:
     error = '{"code": 1, "message": "no paint", "data": [[1]] * 200_000}'
     result = f'(json.dumps({{"jsonrpc": "2.0", "id": asked["id"], "error": {error}}}) + "\\n").encode()'
