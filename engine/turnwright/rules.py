@@ -9,6 +9,7 @@ from msgspec import to_builtins
 
 from turnwright_states import rules as states
 from turnwright_states.rules import Broken, Finding, History, InvalidRuleError, RuleList
+from turnwright_states.rules.arguments import Arguments, check_arguments
 from turnwright_states.rules.pattern import ANSWER, USER, names_tool
 from turnwright_states.suggestions import find_similar_name
 
@@ -27,14 +28,19 @@ if TYPE_CHECKING:  # a subclass would lose the overloads of its forms
     from turnwright_states.rules import Rule
 else:
 
-    class Rule(states.Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-        """See `turnwright_states.rules.Rule`. Raises `RuleError`."""
+    class _RuleType(type(states.Rule)):
+        """The type of rules, which raise `RuleError`."""
 
-        def __post_init__(self) -> None:
+        def __call__(cls, *values: object, **words: object) -> object:
             try:
-                super().__post_init__()
+                return super().__call__(*values, **words)
             except InvalidRuleError as error:
                 raise RuleError(error.why, rule=error.rule) from None
+
+    class Rule(
+        states.Rule, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, metaclass=_RuleType
+    ):
+        """See `turnwright_states.rules.Rule`. Raises `RuleError`."""
 
 
 class RuleSet(RuleList):
@@ -63,11 +69,15 @@ class RuleSet(RuleList):
     def __reduce__(self) -> tuple[object, ...]:
         return _restored, (self.rules, dict(self.groups), self.file, self.lines)
 
-    def check_tools(self, tools: Collection[str], hosted_tools: Collection[str] = ()) -> tuple[str, ...]:
-        """Check the names of tools in the rules against those of an agent. `hosted_tools` are run by its provider.
+    def check_tools(self, tools: Arguments, hosted_tools: Collection[str] = ()) -> tuple[str, ...]:
+        """Check the names of tools and arguments in the rules against those of an agent.
 
-        Raises `RuleError` for a name that no tool has, and for a hosted tool. Returns a warning for each glob that
-        names none. Names are compared code point by code point.
+        `tools` have the names of their arguments, or None if they may take others. `hosted_tools` are run by the
+        agent's provider.
+
+        Raises `RuleError` for a name that no tool has, a hosted tool, and an argument that none of its tools has.
+        Returns a warning for each glob that names no tool, and for each argument that some of its tools lack. Names are
+        compared code point by code point.
         """
         warnings = []
         for rule, patterns in zip(self.rules, self.patterns, strict=True):
@@ -80,9 +90,15 @@ class RuleSet(RuleList):
                     raise self.error(why, rule.name)
                 if "*" not in name:
                     similar = find_similar_name(name, tools)
-                    hint = f"did you mean {similar!r}?" if similar else f"the tools are {', '.join(tools) or 'none'}"
+                    hint = f"did you mean {similar!r}?" if similar else f"the tools are {', '.join(tools)}"
+                    hint = hint if tools else "the agent has no tools"
                     raise self.error(f"no tool is named {name!r}: {hint}", rule.name)
                 warnings.append(str(self.error(f"{name!r} names no tool", rule.name)))
+        for fault in check_arguments(self, tools):
+            error = self.error(fault.why, fault.rule)
+            if fault.is_error:
+                raise error
+            warnings.append(str(error))
         return tuple(warnings)
 
     def error(self, why: str, rule: str) -> RuleError:
@@ -133,6 +149,12 @@ def make_rule_sets(rules: Iterable["Rule | RuleSet"], where: str) -> tuple[RuleS
             raise ConfigError(f"{where}: {item!r:.80} is not a rule: write Rule(NAME, ...), or RuleSet.load(FILE)")
     alone = [item for item in items if isinstance(item, Rule)]
     return (*([RuleSet(alone)] if alone else ()), *(item for item in items if isinstance(item, RuleSet)))
+
+
+def argument_names(schema: Mapping[str, Any]) -> Collection[str] | None:
+    """Return the names of a tool's arguments by its JSON Schema; None if it may take others."""
+    is_closed = schema.get("additionalProperties") is False and "patternProperties" not in schema
+    return tuple(schema.get("properties", ())) if is_closed else None
 
 
 def read_rules(value: object) -> tuple["Rule | RuleSet", ...]:

@@ -2,11 +2,12 @@
 
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from turnwright.errors import ConfigError
-from turnwright.rules import Rule, RuleError, RuleSet
+from turnwright.rules import Rule, RuleError, RuleSet, argument_names
 
 TEXT = """
 groups:
@@ -70,7 +71,7 @@ def test_file_that_cannot_be_read_is_a_rule_error(tmp_path: Path) -> None:
 def test_unknown_tool_is_named_with_its_line_and_a_similar_name() -> None:
     rules = RuleSet.parse("rules:\n  - {name: verify-first, before: refund, need: verfy}\n", "rules.yaml")
     with pytest.raises(RuleError) as error:
-        rules.check_tools(["refund", "verify"])
+        rules.check_tools({"refund": None, "verify": None})
     assert str(error.value) == "rules.yaml:2: verify-first: no tool is named 'verfy': did you mean 'verify'?"
     assert (error.value.file, error.value.line, error.value.rule) == ("rules.yaml", 2, "verify-first")
 
@@ -78,10 +79,33 @@ def test_unknown_tool_is_named_with_its_line_and_a_similar_name() -> None:
 def test_names_of_tools_are_compared_code_point_by_code_point() -> None:
     rules = RuleSet([Rule("mine", never="re\ufb01ne")])
     with pytest.raises(RuleError, match="no tool is named"):
-        rules.check_tools(["refine"])
+        rules.check_tools({"refine": None})
+
+
+def test_misspelled_word_of_a_rule_in_code_is_a_rule_error() -> None:
+    words: dict[str, Any] = {"befor": "refund", "need": "verify"}
+    with pytest.raises(RuleError, match=r"^first: befor is unknown: did you mean `before`"):
+        Rule("first", **words)
+
+
+def test_argument_that_no_tool_has_is_named_with_its_line() -> None:
+    """A tool whose schema allows other fields may have any."""
+    rules = RuleSet.parse("rules:\n  - {name: large, never: refund if args.amout > 5}\n", "rules.yaml")
+    closed: dict[str, Any] = {"additionalProperties": False, "properties": {"amount": {}, "order": {}}}
+    with pytest.raises(RuleError) as error:
+        rules.check_tools({"refund": argument_names(closed)})
+    assert str(error.value) == "rules.yaml:2: large: refund has no argument 'amout': did you mean 'amount'?"
+    assert rules.check_tools({"refund": argument_names({"properties": {"amount": {}}})}) == ()
+    assert rules.check_tools({"refund": argument_names(closed | {"patternProperties": {"a": {}}})}) == ()
+
+
+def test_argument_that_one_of_several_tools_lacks_is_a_warning() -> None:
+    rules = RuleSet([Rule("same", before=["refund", "cancel"], need="verify", same=["order"])])
+    tools = {"refund": ["order"], "cancel": ["number"], "verify": None}
+    assert rules.check_tools(tools) == ("same: cancel has no argument 'order': the arguments are number",)
 
 
 def test_glob_that_names_no_tool_is_a_warning() -> None:
     rules = RuleSet.parse("rules:\n  - {name: a, before: ['mail_*', '@answer'], need: '@user'}\n", "r.yaml")
-    assert rules.check_tools(["read"]) == ("r.yaml:2: a: 'mail_*' names no tool",)
-    assert rules.check_tools(["mail_send"]) == ()
+    assert rules.check_tools({"read": None}) == ("r.yaml:2: a: 'mail_*' names no tool",)
+    assert rules.check_tools({"mail_send": None}) == ()

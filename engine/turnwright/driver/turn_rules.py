@@ -12,7 +12,7 @@ from turnwright.context import JsonObject
 from turnwright.errors import UnreadableTurnError
 from turnwright.journal.message_history import EarlierJournals
 from turnwright.journal.turn_journal import first_fact
-from turnwright.rules import RuleError, RuleSet, make_rule_sets
+from turnwright.rules import RuleError, RuleSet, argument_names, make_rule_sets
 from turnwright.store import Store
 from turnwright.transcript.transcript import reading
 from turnwright_states import facts as f
@@ -31,9 +31,9 @@ Journal = Sequence[tuple[int, f.Fact]]
 def rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
     """Return the rules of a turn of this agent as its journal keeps them: the engine's, then the agent's.
 
-    `client_tools` are the tools of the turn alone. Raises `RuleError` for an unknown tool, a tool that never runs, and
-    two rules of one name, also of a sub-agent and its caller. A glob that names no tool is logged. Without
-    `client_tools` the result is cached for each agent.
+    `client_tools` are the tools of the turn alone. Raises `RuleError` for an unknown tool or argument, a tool that
+    never runs, and two rules of one name, also of a sub-agent and its caller. A glob that names no tool, and an
+    argument that some tools lack, are logged. Without `client_tools` the result is cached for each agent.
     """
     if client_tools:
         return _rules_for(agent, setup, client_tools)
@@ -44,9 +44,10 @@ def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str])
     reached = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
     own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
     sets = (*setup.rules, *own_sets)
-    tool_names = dict.fromkeys((*setup.tools, *reached))
+    tools: dict[str, Collection[str] | None] = dict.fromkeys(client_tools)
+    tools |= {name: argument_names(tool.parameters) for name, tool in setup.tools.items()}
     for rules in sets:
-        for warning in rules.check_tools(tool_names, setup.hosted_tools(agent)):
+        for warning in rules.check_tools(tools, setup.hosted_tools(agent)):
             _LOG.warning("agent %r: %s", agent.name, warning)
         _check_needs(rules, agent, reached)
     resolved = _resolve(sets)

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from turnwright_states.suggestions import find_similar_name
 from turnwright_states.verdict import Finding
 
 from .condition import UNKNOWN, Condition, InvalidRuleError, Path, Scene, Truth
@@ -82,7 +83,9 @@ def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[Finding]:
         names = {part.tool: None for calls in words.values() for call in calls for part in call.parts}
         for name in names:
             if "*" not in name and name not in (USER, ANSWER, *tools):
-                yield Finding("unknown", rule.name, f"{name}: no tool has this name")
+                similar = find_similar_name(name, tools)
+                hint = f": did you mean {similar!r}?" if similar else ""
+                yield Finding("unknown", rule.name, f"no tool is named {name!r}{hint}")
 
 
 class _RuleCheck:

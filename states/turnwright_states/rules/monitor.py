@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Self, TypeAlias
 from msgspec import UnsetType
 
 from .condition import UNKNOWN, Scene, is_number, parse_path
-from .pattern import CallPattern, ToolPattern
+from .pattern import USER, CallPattern, ToolPattern
 from .remembered import Fields
 from .rule import Rule
 
@@ -121,7 +121,7 @@ class Monitor:
         """Return why a call that matches is refused, or the calls that allow it; None if the rule does not act."""
         key = self.here.key(scene)
         if key is None:
-            return Refusal("the fields that the rule compares are missing")
+            return Refusal(f"{tool} lacks a field that the rule compares: {', '.join(self.rule.pairs())}")
         if self.full or self.lacks_report:
             return Refusal(self.gap)
         return self.judge_key(tool, key, scene)
@@ -299,6 +299,8 @@ class _NeedMonitor(Monitor):
     def __init__(self, rule: Rule, judged: CallPattern, needed: CallPattern) -> None:
         super().__init__(rule)
         self.judged, self.needed = judged, needed
+        #: Whether it needs a message of the user, which has no outcome.
+        self.is_for_messages = all(part.tool == USER for part in needed.parts)
         #: A start uses up the need of its key.
         self.counted = judged if rule.once else None
 
@@ -361,7 +363,8 @@ class _NeedMonitor(Monitor):
             if call.values is None or call.pattern(_compared(call.values, scene)) is True:
                 return (call.event,)
         if not latest:
-            return Refusal(f"{tool} needs an earlier ok {self.needed}{self._same}")
+            outcome = "" if self.is_for_messages else "ok "
+            return Refusal(f"{tool} needs an earlier {outcome}{self.needed}{self._same}")
         names = " and ".join(name for name, _ in latest[-MOST_EVIDENCE:])
         by = tuple(call.event for _, call in latest[-MOST_EVIDENCE:])
         return Refusal(f"the latest {names} does not allow {tool}: {self.needed}", by)
@@ -453,10 +456,10 @@ class _CountMonitor(_StartsMonitor):
         self._field = parse_path(rule.sum) if rule.sum else None
         self._most = 0 if isinstance(rule.at_most, UnsetType) else _amount(rule.at_most)
 
-    def judge_key(self, tool: str, key: str, scene: Scene) -> Refusal | Evidence:  # noqa: ARG002
+    def judge_key(self, tool: str, key: str, scene: Scene) -> Refusal | Evidence:
         total = self.amount(scene)
         if total is None:
-            return Refusal(f"{self.rule.sum} is missing, or no number from 0 on")
+            return Refusal(f"{self.rule.sum} of {tool} is missing, or is not a number from 0 on")
         starts = self._starts.get(key)
         by: Evidence = ()
         if starts is not None:
@@ -465,8 +468,11 @@ class _CountMonitor(_StartsMonitor):
                 total = _add(total, start.amount)
             by = self._events((key,))
         if total > self._most:
-            amount = f"{self.rule.sum} of {self.counted}" if self.rule.sum else str(self.counted)
-            return Refusal(f"at most {self.rule.at_most:g} {amount}{self._same}", by)
+            most = f"at most {self.rule.at_most:g}"
+            words = (
+                f"{self.rule.sum} of {self.counted} adds up to {most}" if self.rule.sum else f"{most} {self.counted}"
+            )
+            return Refusal(f"{words}{self._same}", by)
         return by
 
     def amount(self, scene: Scene) -> Amount | None:

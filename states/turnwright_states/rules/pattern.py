@@ -20,7 +20,8 @@ class PatternPart(NamedTuple):
     condition: Condition | None
 
     def __str__(self) -> str:
-        return self.tool if self.condition is None else f"{self.tool} if {self.condition.text}"
+        name = "message of the user" if self.tool == USER else self.tool
+        return name if self.condition is None else f"{name} if {self.condition.text}"
 
 
 class ToolPattern:
@@ -108,6 +109,8 @@ def _parts(text: str, groups: Mapping[str, Sequence[str]]) -> list[PatternPart]:
         return [PatternPart(name, condition)]
     if name[1:] not in groups:
         similar = find_similar_name(name[1:], groups)
-        hint = f"did you mean '${similar}'?" if similar else f"the groups are {', '.join(groups) or 'none'}"
+        hint = f"did you mean '${similar}'?" if similar else f"the groups are {', '.join(groups)}"
+        if not groups:
+            hint = f"there are no groups: write groups: {{{name[1:]}: [TOOL, ...]}}, or the tools in its place"
         raise InvalidRuleError(f"no group is named {name!r}: {hint}")
     return [PatternPart(tool, condition) for tool in groups[name[1:]]]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args, overload
 
-from msgspec import UNSET, Struct, UnsetType, to_builtins
+from msgspec import UNSET, Struct, StructMeta, UnsetType, to_builtins
 from msgspec.structs import force_setattr
 
 from turnwright_states.suggestions import explain_unknown
@@ -40,7 +40,21 @@ class RuleLanguageError(InvalidRuleError):
     """A rule of a later release."""
 
 
-class _Name(Struct, frozen=True):
+class _RuleType(StructMeta):
+    """The type of rules: a word that no rule has is an error with a suggestion."""
+
+    if not TYPE_CHECKING:  # it would hide the overloads of the forms
+
+        def __call__(cls, *values: object, **words: object) -> object:  # noqa: N805 (a class)
+            for word in words:
+                if word not in cls.__struct_fields__:
+                    name = values[0] if values else words.get("name")
+                    why = f"{word} {explain_unknown(word, cls.__struct_fields__)}"
+                    raise InvalidRuleError(why, rule=name if isinstance(name, str) else "")
+            return super().__call__(*values, **words)
+
+
+class _Name(Struct, frozen=True, metaclass=_RuleType):
     name: str
 
 
@@ -288,13 +302,8 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
 
 def parse_rule(words: Mapping[str, object], kind: type[Rule] = Rule) -> Rule:
     """Return the rule of these words, as a file has them. Raises `InvalidRuleError`, also for an unknown word."""
-    name = words.get("name")
-    for word in words:
-        if word not in Rule.__struct_fields__:
-            why = f"{word} {explain_unknown(str(word), Rule.__struct_fields__)}"
-            raise InvalidRuleError(why, rule=name if isinstance(name, str) else "")
     make: Callable[..., Rule] = kind
-    return make(**{"name": None, **words})
+    return make(**{"name": None, **{str(word): value for word, value in words.items()}})
 
 
 def resolve_rules(rule_sets: Iterable["RuleList"]) -> tuple[dict[str, object], ...]:

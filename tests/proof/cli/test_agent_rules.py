@@ -49,6 +49,16 @@ def test_fault_of_rules_has_its_path_its_place_and_exit_code(cli: "Cli") -> None
     assert [check["detail"] for check in checks if check["witness"] == ["write_file"]] == [words]
 
 
+def test_argument_that_no_tool_has_is_a_fault(cli: "Cli") -> None:
+    """A tool of an MCP server, which lists its tools when it runs, may have any."""
+    more = "  - {name: typo, never: refund if args.ordr_id == '1'}\n  - {name: later, never: shop__sell if args.x}\n"
+    write_agent(cli, AGENT.replace("---\nYou", f"{more}---\nYou"))
+    (run,) = cli.each(FLAGS)
+    faults = [line for line in run.out.splitlines() if line.startswith("  fault")]
+    assert faults == ["  fault   refund has no argument 'ordr_id': did you mean 'order_id'? (AGENTS.md:5)"]
+    assert run.code == 1
+
+
 def test_agents_without_rules_are_no_fault(cli: "Cli") -> None:
     write_agent(cli, "---\nname: Clerk\n---\nHi.\n")
     (run,) = cli.each(FLAGS)

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"never": "a", "when": "b"}, "when is unknown: did you mean `then`?"),
         ({"never": "a", "scop": "turn"}, "scop is unknown: did you mean `scope`?"),
         ({"never": "a if this.args.x"}, "which only need compares"),
-        ({"never": "$writes"}, "no group is named '$writes': the groups are none"),
+        ({"never": "$writes"}, "no group is named '$writes': there are no groups: write groups: {writes: [TOOL, ...]}"),
         ({"at_most": -1, "of": "a"}, "at_most is a number from 0 on, not -1"),
         ({"at_most": True, "of": "a"}, "at_most is a number"),
         ({"at_most": 1.5, "of": "a"}, "write sum"),
@@ -85,3 +86,11 @@ def test_error_says_file_line_and_rule() -> None:
     error = InvalidRuleError("no tool is named 'verfy'", rule="verify-first").at(file="rules.yaml", line=7)
     assert str(error) == "rules.yaml:7: verify-first: no tool is named 'verfy'"
     assert str(pickle.loads(pickle.dumps(error))) == str(error)  # noqa: S301 (our own)
+
+
+def test_misspelled_word_in_code_has_a_suggestion() -> None:
+    words: dict[str, Any] = {"befor": "a", "need": "b"}
+    with pytest.raises(InvalidRuleError, match=r"^mine: befor is unknown: did you mean `before`"):
+        Rule("mine", **words)
+    with pytest.raises(InvalidRuleError, match=r"^befor is unknown"):
+        Rule(**words)

@@ -1,15 +1,17 @@
 """`turnwright verify --agents`: what the rules of agents guarantee, and which of them cannot be held."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
+from turnwright.cli import process
 from turnwright.cli.offered_tools import OfferedTools
 from turnwright.driver.subagents import AgentTool, agent_tools
-from turnwright.rules import Finding, RuleSet, check, make_rule_sets
+from turnwright.rules import Finding, RuleSet, argument_names, check, make_rule_sets
 from turnwright_proof.verify.rule_walk import RuleResult, walk_rules
 from turnwright_states.rules import RuleList
+from turnwright_states.rules.arguments import check_arguments
 from turnwright_states.verdict import Check, Verdict
 
 if TYPE_CHECKING:
@@ -41,19 +43,30 @@ def check_agents(
             yield agent.name, list(_checks(sets, _reached_tools(agent, offered, helpers)))
 
 
-def _reached_tools(agent: Agent, offered: OfferedTools, helpers: Sequence[AgentTool]) -> list[str]:
-    """Return the names of the tools that turns of an agent, and of its sub-agents, may call."""
-    agents, names = [agent], dict[str, None]()
+def _reached_tools(
+    agent: Agent, offered: OfferedTools, helpers: Sequence[AgentTool]
+) -> dict[str, Collection[str] | None]:
+    """Return the tools that turns of an agent, and of its sub-agents, may call, with the names of their arguments."""
+    agents, names = [agent], dict[str, Collection[str] | None]()
     for caller in agents:  # the list grows as sub-agents are found
         tools = offered.tools_for(caller, helpers) or []
-        names |= dict.fromkeys(tool.name for tool in tools)
+        names |= {tool.name: argument_names(tool.parameters) for tool in tools}
         called = (tool.agent for tool in tools if isinstance(tool, AgentTool))
         agents += [called_agent for called_agent in called if called_agent not in agents]
-    return list(names)
+    return names
 
 
-def _checks(sets: Sequence[RuleSet], tools: Sequence[str]) -> Iterator[Check]:
+def _checks(sets: Sequence[RuleSet], arguments: Mapping[str, Collection[str] | None]) -> Iterator[Check]:
     """Yield what the rules guarantee, and their faults: each as a claim."""
+    arguments = {**dict.fromkeys(_list_server_tools(sets)), **arguments}
+    tools = list(arguments)
+    for rules in sets:
+        for fault in check_arguments(rules, arguments):
+            words = f"{fault.why} ({_place_of(fault.rule, rules)})"
+            if fault.is_error:
+                yield Check("each argument of a rule is there", Verdict.VIOLATED, words)
+            else:
+                process.say(f"warning: {words}")
     places = {rule.name: rules for rules in sets for rule in rules.rules}
     # The sets have groups of their own, so they are checked as one list of resolved rules.
     merged = RuleList.of_sets(sets)
@@ -67,6 +80,14 @@ def _checks(sets: Sequence[RuleSet], tools: Sequence[str]) -> Iterator[Check]:
             yield Check(_CLAIMS[finding.kind], Verdict.VIOLATED, words, finding.path)
     for result in walk_rules(merged, tools):
         yield _check_of_walk(result, places.get(result.rule.name))
+
+
+def _list_server_tools(sets: Sequence[RuleSet]) -> Iterator[str]:
+    """Yield the tools of MCP servers that rules name. A server lists its tools when it runs, so each may be there."""
+    for rules in sets:
+        for words in rules.patterns:
+            names = (part.tool for calls in words.values() for call in calls for part in call.parts)
+            yield from (name for name in names if "__" in name and "*" not in name)
 
 
 def _check_of_walk(result: RuleResult, rules: RuleSet | None) -> Check:
