@@ -1,6 +1,7 @@
 """Sub-agents: tool calls that drive a turn of their own (docs/rules.md#sub-agents)."""
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypedDict, TypeVar, Unpack, cast
@@ -300,16 +301,21 @@ class SubagentCalls:
         return tool.agent, replace(started, limits=limits, **lineage)
 
     async def _post_answers(self, child: str, call: Call) -> None:
-        """Post people's answers to the sub-agent's own interrupts."""
+        """Post people's answers to the sub-agent's own interrupts.
+
+        A call that runs again waits under the same id: the answers that its earlier waits had are not for this one.
+        """
+        facts = await self._store.facts(child)
+        used_answers = Counter(fact.interrupt for _, fact in facts if isinstance(fact, f.Answered))
         # An answer to the call's own approval is not one to its sub-agent's interrupt of the same name.
         prefix = f"{call.id}/"
-        interrupts = result_of(child, await self._store.facts(child)).interrupts
-        still_open = {f"{prefix}{interrupt.id}": interrupt for interrupt in interrupts}
-        for fact in call.answers:
-            if fact.interrupt in still_open:
-                interrupt, signature = still_open[fact.interrupt], Signature.of(fact)
+        for interrupt in result_of(child, facts).interrupts:
+            answers = [fact for fact in call.answers if fact.interrupt == f"{prefix}{interrupt.id}"]
+            if not interrupt.is_shared:
+                answers = answers[used_answers[interrupt.id] :][:1]
+            for fact in answers:
                 await self._store.post(
-                    answer_item(child, interrupt.id, Answer.of(fact), signature, shared=interrupt.is_shared)
+                    answer_item(child, interrupt.id, Answer.of(fact), Signature.of(fact), shared=interrupt.is_shared)
                 )
 
     async def _pass_on_an_abort(self, child: str) -> None:

@@ -17,6 +17,7 @@ from turnwright import (
     Later,
     Limits,
     ReturnResult,
+    StoreError,
     ToolContext,
     ToolResult,
     Trip,
@@ -35,6 +36,9 @@ from turnwright.store import MemoryStore
 from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Outcome, State
 from turnwright_states.facts import Answered, CallSettled, CallStarted, CallWaiting
 from turnwright_states.replay import replay
+from turnwright_testing import FaultyStore
+from turnwright_testing.faults.store import Fault
+from turnwright_testing.faults.wrapper import StoreCall
 
 # ruff: noqa: ANN401 (what a test gives may be anything)
 
@@ -75,7 +79,8 @@ class Desk:
         lines = lines or (asks_for(("render", {})), "Done.")
         self.model = ScriptedModel(*lines)
         tools = [self.render, self.look, self.pick, *options.pop("tools", ())]
-        return Engine(model=self.model, tools=tools, store=self.store, now=lambda: self.now, **options)
+        options = {"store": self.store, **options}
+        return Engine(model=self.model, tools=tools, now=lambda: self.now, **options)
 
     async def facts(self, turn: str, *kinds: type) -> list[Any]:
         return [fact for _, fact in await self.store.facts(turn) if isinstance(fact, kinds or object)]
@@ -442,6 +447,38 @@ async def test_reject_gives_up_and_rerun_runs_again(desk: Desk) -> None:
     turn = await engine.resume(turn.id, {turn.interrupts[0].id: False})
     assert turn.text == "Done."
     assert desk.read_results() == ["rejected by the person"]
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_sub_agent_uses_each_answer_for_one_wait(desk: Desk, dies: bool) -> None:
+    """Its call that runs again waits under the same id. One `rerun` is one more run, also if the caller dies then."""
+
+    class Mortal(FaultyStore):
+        """Dies before the caller writes that its sub-agent waits once more."""
+
+        def fault(self, call: StoreCall) -> Fault:
+            waits = any(isinstance(fact, CallWaiting) for fact in call.facts)
+            is_callers = call.claim is not None and call.claim.turn == "t"
+            return "die before" if dies and waits and is_callers and len(desk.ran) > 1 else ""
+
+    helper = agent_tool(Agent(name="Helper", description="Helps.", tools=["render"]))
+    lines = (asks_for(("Helper", {"prompt": "Go."})), asks_for(("render", {})), "Made.", "Done.")
+    engine = desk.engine(*lines, tools=[helper], store=Mortal(desk.store))
+    turn: TurnResult = await engine.run(Agent(name="Studio", tools=("Helper",)), "Go.", id="t")
+    answer = {turn.interrupts[0].id: "rerun"}
+    if dies:
+        with pytest.raises(StoreError):
+            await engine.resume("t", answer)
+        await desk.store.aclose()
+        turn = await desk.engine("Made.", "Done.", tools=[helper]).resume("t")
+    else:
+        turn = await engine.resume("t", answer)
+    assert [attempt for _, attempt, _ in desk.ran] == [1, 2]
+    engine = desk.engine("Made.", "Done.", tools=[helper])
+    turn = await engine.resume("t", {turn.interrupts[0].id: settled("film.mp4")})
+    assert (turn.text, len(desk.ran)) == ("Done.", 2)
+    (call,) = await desk.facts("t:call00001", CallSettled)
+    assert call.result == "film.mp4"
 
 
 async def test_person_says_how_an_in_doubt_call_ended(desk: Desk) -> None:
