@@ -12,7 +12,7 @@ from tests.protocols.subject import AGENT, make_engine
 
 from turnwright.errors import ConfigError
 from turnwright_protocols.http import Bounds
-from turnwright_protocols.http_doors import BesidePages, door_routes, token_gate
+from turnwright_protocols.http_doors import BesidePages, door_routes, open_doors, token_gate
 
 pytestmark = pytest.mark.anyio
 
@@ -56,6 +56,19 @@ async def test_program_gets_no_page_instead_of_a_route() -> None:
         assert (await program.send("GET", "/v10")).text == "page"
 
 
+async def test_mcp_is_served_beside_the_others() -> None:
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+    async with (
+        make_engine() as engine,
+        open_doors(engine, [AGENT], token_gate(TOKEN), ["mcp", "responses"]) as routes,
+    ):
+        app = BesidePages(routes, PlainTextResponse("page"))
+        program = Client(app, {"authorization": f"Bearer {TOKEN}", "accept": "application/json, text/event-stream"})
+        assert (await Client(app).send("POST", "/mcp", call)).status == 401
+        assert "jsonrpc" in (await program.send("POST", "/mcp", call)).text
+        assert (await program.send("GET", "/v1/models")).status == 200
+
+
 async def test_door_at_the_root_leaves_its_pages_alone() -> None:
     async with make_engine() as engine:
         app = BesidePages(door_routes(engine, [AGENT], token_gate(TOKEN), ["a2a"]), PlainTextResponse("page"))
@@ -68,7 +81,7 @@ async def test_door_at_the_root_leaves_its_pages_alone() -> None:
 
 async def test_unknown_door_is_refused() -> None:
     async with make_engine() as engine:
-        with pytest.raises(ConfigError, match="no protocol 'smtp': use a2a, responses, ui"):
+        with pytest.raises(ConfigError, match="no protocol 'smtp': use a2a, mcp, responses, ui"):
             door_routes(engine, [AGENT], token_gate(TOKEN), ["smtp"])
 
 

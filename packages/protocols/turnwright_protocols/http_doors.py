@@ -1,12 +1,13 @@
 """Several HTTP doors of one server, behind one gate."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Match, Route, Router
+from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwright.agent import Agent
@@ -16,11 +17,11 @@ from turnwright.errors import ConfigError
 from .http import Bounds, Gate, RefusedRequestError
 
 #: The names of the doors, as a command takes them.
-DOORS: Final = ("a2a", "responses", "ui")
+DOORS: Final = ("a2a", "mcp", "responses", "ui")
 
 
 def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]) -> list[Route]:
-    """Return the routes of the named doors. Raises `ConfigError` for another name."""
+    """Return the routes of the named doors, except `mcp`. Raises `ConfigError` for another name."""
     routes: list[Route] = []
     for door in doors:
         if door == "a2a":
@@ -40,6 +41,22 @@ def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequ
                 f"--http: there is no protocol {door!r}: use {', '.join(DOORS)}, with commas between them"
             )
     return routes
+
+
+@asynccontextmanager
+async def open_doors(
+    engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]
+) -> AsyncIterator[list[BaseRoute]]:
+    """Yield the routes of the named doors, which work during the block. Raises `ConfigError` for another name."""
+    routes: list[BaseRoute] = [*door_routes(engine, agents, gate, [door for door in doors if door != "mcp"])]
+    if "mcp" not in doors:
+        yield routes
+        return
+    from .mcp import mcp_app  # noqa: PLC0415 (only the doors that are served)
+
+    app = mcp_app(engine, agents, gate)
+    async with app.router.lifespan_context(app):
+        yield [*routes, *app.routes]
 
 
 def token_gate(token: str, bounds: Bounds | None = None) -> Gate:
@@ -63,11 +80,11 @@ class BesidePages:
     gets no page. At the root there are pages too.
     """
 
-    def __init__(self, routes: Sequence[Route], pages: ASGIApp) -> None:
+    def __init__(self, routes: Sequence[BaseRoute], pages: ASGIApp) -> None:
         self._routes = routes
         self._doors = Router(routes, redirect_slashes=False, default=_refuse_route)
         self._pages = pages
-        self._places = {_place(route.path) for route in routes} - {""}
+        self._places = {_place(route.path) for route in routes if isinstance(route, Route)} - {""}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request."""

@@ -108,6 +108,21 @@ async def test_form_gives_an_approval_always(engine: Engine) -> None:
     assert len(filler.messages) == 1
 
 
+@pytest.mark.no_waiting
+async def test_progress_increases_with_each_report(engine: Engine) -> None:
+    """Else clients may drop a report."""
+    reports: list[float] = []
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:  # noqa: ARG001 (the SDK's)
+        reports.append(progress)
+        if len(reports) == 4:  # the step, the call and two of its own
+            await engine.abort((await engine.turns())[0].id)
+
+    async with client_of(engine) as client:
+        await client.call_tool("subject", {"prompt": "slow"}, progress_callback=note)
+    assert reports[:4] == [1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])
 async def test_session_is_remembered(engine: Engine, mode: str) -> None:
     async with client_of(engine, mode=mode) as client:
@@ -175,8 +190,9 @@ async def test_forged_states_are_refused_and_change_nothing(engine: Engine) -> N
 async def test_malformed_call_is_refused_and_starts_nothing(engine: Engine, arguments: dict[str, object]) -> None:
     async with client_of(engine) as client:
         await client.list_tools()
-        with pytest.raises(MCPError):
-            await client.call_tool("subject", arguments)
+        result = await client.call_tool("subject", arguments)
+        assert isinstance(result, types.CallToolResult)
+        assert (result.is_error, text_of(result)[:7]) == (True, "session" if "session" in arguments else "prompt:")
         with pytest.raises(MCPError):
             await client.call_tool("nobody", {"prompt": "hello"})
     assert await engine.turns() == []

@@ -60,7 +60,7 @@ def serve(
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option("--http", metavar="NAMES", help="Serve protocols too: a2a,responses,ui. Needs --drive."),
+        typer.Option("--http", metavar="NAMES", help="Serve protocols too: a2a,mcp,responses,ui. Needs --drive."),
     ] = None,
     flags: DriverFlags,
     config: ConfigOption = None,
@@ -76,8 +76,8 @@ def serve(
 
     With the variables TURNWRIGHT_LINKS (an address) and TURNWRIGHT_LINK_KEYS it serves links and callbacks too.
 
-    With --http, programs run turns of its agents with A2A, the OpenAI SDK (/v1) or the AI SDK (/api/chat). They send
-    the token as `Authorization: Bearer TOKEN`.
+    With --http, programs run turns of its agents with A2A, MCP (/mcp), the OpenAI SDK (/v1) or the AI SDK (/api/chat).
+    They send the token as `Authorization: Bearer TOKEN`.
 
     With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -17,7 +17,7 @@ from turnwright.cli.packages import import_part
 from turnwright.cli.process import json_line
 from turnwright.cli.signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from turnwright.engine import Engine
-from turnwright_inspector import Token, inspector_app
+from turnwright_inspector import Inspector, Token, inspector_app
 
 from .server_options import ServerOptions
 
@@ -65,6 +65,34 @@ def serve_pages(
         if not as_json:
             out.write(words or f"inspector of {store}; Ctrl-C stops it")
 
+    async def listen(app: ASGIApp, pages: Inspector, engine: Engine) -> None:
+        with place.listen() as listening:
+            first_page = place.address(listening.getsockname()[1])
+            server = _Server(
+                uvicorn.Config(
+                    app,
+                    access_log=False,  # it would contain the token
+                    log_config=None,
+                    server_header=False,
+                    ws="none",
+                    lifespan="on",
+                    root_path=place.root_path,
+                    timeout_graceful_shutdown=_DRAIN,
+                )
+            )
+            with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                # A tool may block the loop, which then receives no signal.
+                repeated = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, repeated)
+                async with (
+                    background_task(_stop_on_signals, signals, server),
+                    background_task(task or _no_task, engine),
+                ):
+                    # The token is not printed for a server that others reach, because logs may keep the line.
+                    announce(pages.entry(first_page) if place.is_loopback else f"{first_page}/")
+                    await server.serve([listening])
+
     async def run() -> None:
         async with opening as engine:
             # An error of the store must appear before the first request.
@@ -73,33 +101,8 @@ def serve_pages(
                 await runs.take_turns(engine.store)
                 runs.start()
             pages = inspector_app(engine, access=access, store=store, drives=drives, agents=agents, runs=runs)
-            app: ASGIApp = _with_doors(pages, engine, agents, access, doors) if doors else pages
-            with place.listen() as listening:
-                first_page = place.address(listening.getsockname()[1])
-                server = _Server(
-                    uvicorn.Config(
-                        app,
-                        access_log=False,  # it would contain the token
-                        log_config=None,
-                        server_header=False,
-                        ws="none",
-                        lifespan="on",
-                        root_path=place.root_path,
-                        timeout_graceful_shutdown=_DRAIN,
-                    )
-                )
-                with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-                    # A tool may block the loop, which then receives no signal.
-                    repeated = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
-                    for number in (signal.SIGINT, signal.SIGTERM):
-                        signal.signal(number, repeated)
-                    async with (
-                        background_task(_stop_on_signals, signals, server),
-                        background_task(task or _no_task, engine),
-                    ):
-                        # The token is not printed for a server that others reach, because logs may keep the line.
-                        announce(pages.entry(first_page) if place.is_loopback else f"{first_page}/")
-                        await server.serve([listening])
+            async with _with_doors(pages, engine, agents, access, doors) as app:
+                await listen(app, pages, engine)
         if as_json:
             out.write(json_line({"type": "stopped"}))
 
@@ -110,13 +113,17 @@ def serve_pages(
         raise typer.Exit(quit_error.code) from None
 
 
-def _with_doors(
+@asynccontextmanager
+async def _with_doors(
     pages: ASGIApp, engine: Engine, agents: Sequence[Agent], access: Token, doors: Sequence[str]
-) -> ASGIApp:
+) -> AsyncIterator[ASGIApp]:
+    """Yield the pages with the doors beside them, which work during the block."""
+    if not doors:
+        yield pages
+        return
     protocols = import_part("turnwright_protocols.http_doors", "--http")
-    gate = protocols.token_gate(access.token)
-    app: ASGIApp = protocols.BesidePages(protocols.door_routes(engine, agents, gate, doors), pages)
-    return app
+    async with protocols.open_doors(engine, agents, protocols.token_gate(access.token), doors) as routes:
+        yield protocols.BesidePages(routes, pages)
 
 
 class _Server(uvicorn.Server):

@@ -97,7 +97,7 @@ def _card(agent: Agent, place: str, address: str, *, bearer: bool) -> Handle:
 
 def _hide_old_interfaces(response: Response) -> Response:
     """Return a card without interfaces of 0.3: its clients read only `url`, which the library adds for them."""
-    card = json.loads(response.body)
+    card = json.loads(bytes(response.body))
     interfaces = card["supportedInterfaces"]
     card["supportedInterfaces"] = [place for place in interfaces if place["protocolVersion"] == PROTOCOL_VERSION_1_0]
     return JSONResponse(card, headers={name: response.headers[name] for name in ("etag", "cache-control")})

@@ -55,7 +55,7 @@ _META: Final = "turnwright"
 _VIA: Final = "acp"
 #: The most sessions of a list, and turns of a session that are replayed.
 _MOST_SESSIONS, _MOST_TURNS = 50, 200
-_INVALID_REQUEST, _INTERNAL = -32600, -32603
+_INVALID_REQUEST, _INVALID_PARAMS, _INTERNAL = -32600, -32602, -32603
 
 
 @dataclass(slots=True)
@@ -121,7 +121,7 @@ class AcpAgent:
 
     async def authenticate(self, method_id: str, **_: object) -> None:
         """Refuse: there is nothing to log in to."""
-        raise RequestError.invalid_params({"why": f"there is no way to log in called {method_id[:40]!r}"})
+        raise RequestError(_INVALID_PARAMS, f"there is no way to log in called {method_id[:40]!r}")
 
     async def new_session(
         self, cwd: str, mcp_servers: Sequence[object] | None = None, **_: object
@@ -165,7 +165,7 @@ class AcpAgent:
     ) -> schema.ListSessionsResponse:
         """List the sessions of ACP in the store, the newest first."""
         if cursor is not None and not cursor.isdecimal():
-            raise RequestError.invalid_params({"why": "the cursor is not one of a list"})
+            raise RequestError(_INVALID_PARAMS, "the cursor is not one of a list")
         infos = await self._engine.sessions(limit=_MOST_SESSIONS, before=None if cursor is None else int(cursor))
         sessions: list[schema.SessionInfo] = []
         for info in infos:
@@ -178,7 +178,7 @@ class AcpAgent:
     async def set_session_mode(self, session_id: str, mode_id: str, **_: object) -> schema.SetSessionModeResponse:
         """Let another agent answer the next prompts."""
         if mode_id not in self._agents:
-            raise RequestError.invalid_params({"why": "there is no such mode"})
+            raise RequestError(_INVALID_PARAMS, "there is no such mode")
         self._need(session_id).mode = mode_id
         return schema.SetSessionModeResponse()
 
@@ -408,7 +408,7 @@ class AcpAgent:
     def _need(self, session_id: str) -> _Session:
         session = self._sessions.get(session_id)
         if session is None:
-            raise RequestError.invalid_params({"why": "there is no such session: begin or load it first"})
+            raise RequestError(_INVALID_PARAMS, "there is no such session: begin or load it first")
         return session
 
     def _need_client(self) -> Client:
@@ -420,7 +420,7 @@ class AcpAgent:
         """Open a session of the store. Raises `RequestError` for one of another protocol."""
         about = await self._about(session_id)
         if about is None:
-            raise RequestError.invalid_params({"why": "there is no such session"})
+            raise RequestError(_INVALID_PARAMS, "there is no such session")
         rows = [
             row for row in await self._engine.turns(session=session_id, limit=_MOST_TURNS) if root_of(row.id) == row.id
         ]
@@ -441,7 +441,7 @@ class AcpAgent:
 
     def _handle(self, row: TurnRow) -> TurnHandle[str]:
         if row.agent not in self._agents:
-            raise RequestError.invalid_params({"why": "the agent of the paused turn is not served here"})
+            raise RequestError(_INVALID_PARAMS, "the agent of the paused turn is not served here")
         return self._engine.attach(row.id, self._agents[row.agent])
 
     def _modes(self, current: str) -> schema.SessionModeState:
@@ -472,7 +472,7 @@ async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bo
 
 def _checked_folder(cwd: str) -> str:
     if not cwd.startswith("/") and ":" not in cwd[:3]:
-        raise RequestError.invalid_params({"why": "cwd: must be an absolute path"})
+        raise RequestError(_INVALID_PARAMS, "cwd: must be an absolute path")
     return cwd
 
 

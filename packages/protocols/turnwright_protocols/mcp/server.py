@@ -4,7 +4,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 import mcp_types as types
@@ -13,8 +13,9 @@ from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from pydantic import JsonValue
+from starlette.requests import Request
 
-from turnwright._base.ids import root_of
+from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
 from turnwright.engine import Engine
@@ -26,6 +27,7 @@ from turnwright.runtime.handle import TurnHandle
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
 from turnwright_protocols.endings import explain_end, record_end
+from turnwright_protocols.http import LONGEST_SESSION, Gate, RefusedRequestError, owned_session
 from turnwright_protocols.items import clean
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states import facts as f
@@ -38,7 +40,6 @@ Context = ServerRequestContext[Any, Any]
 #: Our key in the metadata of turns, and the channel of answers.
 _KEY: Final = "mcp"
 _VIA: Final = "mcp"
-_LONGEST_SESSION: Final = 128
 _CANCELED: Final = "nobody answered"
 _UNAVAILABLE: Final = "the turn cannot run here now: see the log of the server"
 _NO_FORMS: Final = "the client cannot ask a person, so the turn was stopped: "
@@ -58,9 +59,12 @@ _OUTPUT: Final[dict[str, JsonValue]] = {
 }
 
 
-def mcp_server(engine: Engine, agents: Sequence[Agent]) -> Server[Any]:
-    """Return an MCP server with a tool for each agent, for any transport of the SDK."""
-    tools = _AgentTools(engine, agents)
+def mcp_server(engine: Engine, agents: Sequence[Agent], gate: Gate | None = None) -> Server[Any]:
+    """Return an MCP server with a tool for each agent, for any transport of the SDK.
+
+    Over HTTP, the `gate` authorizes each call for its session.
+    """
+    tools = _AgentTools(engine, agents, gate)
     return Server("turnwright", version=VERSION, on_list_tools=tools.list_tools, on_call_tool=tools.call)
 
 
@@ -74,8 +78,9 @@ async def serve_mcp(engine: Engine, agents: Sequence[Agent]) -> None:
 class _AgentTools:
     """The agents as tools."""
 
-    def __init__(self, engine: Engine, agents: Sequence[Agent]) -> None:
+    def __init__(self, engine: Engine, agents: Sequence[Agent], gate: Gate | None) -> None:
         self._engine = engine
+        self._gate = gate
         self._agents = {re.sub(r"[^a-zA-Z0-9_-]+", "_", agent.name).lower(): agent for agent in agents}
 
     async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
@@ -100,9 +105,14 @@ class _AgentTools:
         try:
             if params.request_state is not None:
                 return await self._continue(context, agent, params.request_state, params.input_responses or {})
-            prompt, session = _arguments(params.arguments or {})
-            metadata: dict[str, Any] = {_KEY: {"tool": params.name}}
-            options: dict[str, Any] = {} if session is None else {"session": session}
+            try:
+                prompt, session = _arguments(params.arguments or {})
+            except ValueError as error:  # a result, so that the model of the client can correct its call
+                return _failure(str(error))
+            conversation = session or new_id()
+            user = await self._identify(context, conversation)
+            metadata: dict[str, Any] = {_KEY: {"tool": params.name, "conversation": conversation, "user": user}}
+            options: dict[str, Any] = {} if session is None else {"session": owned_session(user, f"mcp/{session}")}
             handle = await start_in_session(self._engine, agent, prompt, metadata=metadata, **options)
             return await self._follow(context, handle)
         except MCPError:
@@ -113,36 +123,50 @@ class _AgentTools:
 
     async def _continue(self, context: Context, agent: Agent, state: str, responses: Mapping[str, object]) -> Result:
         """Answer the paused turn that a call ended with. Raises `MCPError` for a forged state."""
-        paused = await self._paused(agent, state)
+        paused, user = await self._paused(context, agent, state)
         answers = {interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused.interrupts}
-        handle = await answer_turn(self._engine, agent, paused, state, answers, by="", via=_VIA)
+        handle = await answer_turn(self._engine, agent, paused, state, answers, by=user, via=_VIA)
         return await self._follow(context, handle, paused.seq)
 
-    async def _paused(self, agent: Agent, state: str) -> PausedTurn:
+    async def _identify(self, context: Context, conversation: str) -> str:
+        """Return the user of a call. Raises `MCPError` if the call may not use the conversation."""
+        if self._gate is None:
+            return ""
+        try:
+            return await self._gate.identify(cast("Request", context.request), conversation)
+        except RefusedRequestError as refusal:
+            raise _refusal(refusal.why) from None
+
+    async def _paused(self, context: Context, agent: Agent, state: str) -> tuple[PausedTurn, str]:
+        """Return the paused turn of a state, and its user."""
         try:
             events = await self._engine.snapshot(state)
             row = await self._engine.store.get(state)
         except TurnNotFoundError:
             raise _refusal("the request_state is not one of this server") from None
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-        is_ours = isinstance(first, f.TurnStarted) and _KEY in first.metadata and root_of(state) == state
-        if not is_ours or row.agent != agent.name:
+        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
+        if not isinstance(about, Mapping) or root_of(state) != state or row.agent != agent.name:
+            raise _refusal("the request_state is not one of this server")
+        user = await self._identify(context, str(about.get("conversation")))
+        if user != about.get("user"):
             raise _refusal("the request_state is not one of this server")
         paused = PausedTurn(events)
         if not paused.interrupts:
             raise _refusal("the turn waits for no answer")
-        return paused
+        return paused, user
 
     async def _follow(self, context: Context, handle: TurnHandle[str], after: int = 0) -> Result:
         """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn."""
         asks_inside = context.session.can_send_request and context.session.check_client_capability(
             types.ClientCapabilities(elicitation=types.ElicitationCapability())
         )
+        report = _Progress(context)
         async with self._aborted_on_cancel(handle.id):
             while True:
                 last: StreamEvent | None = None
                 async for event in handle.events(after):
-                    await _report(context, event)
+                    await report(event)
                     last = event
                 if isinstance(last, TurnEndedEvent):
                     return _result(last)
@@ -185,12 +209,12 @@ class _AgentTools:
 def _arguments(arguments: Mapping[str, Any]) -> tuple[str, str | None]:
     prompt, session = arguments.get("prompt"), arguments.get("session")
     if not isinstance(prompt, str) or not prompt.strip():
-        raise _refusal("prompt: give a text")
+        raise ValueError("prompt: give a text")
     if session is not None and not (
-        isinstance(session, str) and 0 < len(session) <= _LONGEST_SESSION and session.isprintable()
+        isinstance(session, str) and 0 < len(session) <= LONGEST_SESSION and session.isprintable()
     ):
-        raise _refusal(f"session: give 1 to {_LONGEST_SESSION} visible characters")
-    return prompt, None if session is None else f"mcp/{session}"
+        raise ValueError(f"session: give 1 to {LONGEST_SESSION} visible characters")
+    return prompt, session
 
 
 def _message(interrupt: Interrupt) -> str:
@@ -227,15 +251,24 @@ def _answer(interrupt: Interrupt, response: object) -> str | bool | Answer:
     return answer if isinstance(answer, str | bool) else unanswered(interrupt, _CANCELED)
 
 
-async def _report(context: Context, event: StreamEvent) -> None:
-    """Report the progress of steps and calls."""
-    if isinstance(event, ToolProgressEvent):
-        message = f"{event.tool}: {event.message}" if event.message else event.tool
-        await context.session.report_progress(event.seq, None, clean(message))
-    elif isinstance(event, FactEvent) and isinstance(event.fact, f.StepStarted):
-        await context.session.report_progress(event.seq, None, f"step {event.fact.number}")
-    elif isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
-        await context.session.report_progress(event.seq, None, clean(event.tool))
+class _Progress:
+    """Reports the progress of steps and calls. Its number increases with each report, as the protocol demands."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._reports = 0
+
+    async def __call__(self, event: StreamEvent) -> None:
+        message = ""
+        if isinstance(event, ToolProgressEvent):
+            message = f"{event.tool}: {event.message}" if event.message else event.tool
+        elif isinstance(event, FactEvent) and isinstance(event.fact, f.StepStarted):
+            message = f"step {event.fact.number}"
+        elif isinstance(event, FactEvent) and isinstance(event.fact, f.CallStarted):
+            message = event.tool
+        if message:
+            self._reports += 1
+            await self._context.session.report_progress(self._reports, None, clean(message))
 
 
 def _result(event: TurnEndedEvent) -> types.CallToolResult:

@@ -1,0 +1,101 @@
+"""Agents as MCP tools over HTTP, behind the gate of all HTTP doors."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, cast
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from turnwright.agent import Agent
+from turnwright.context import DepsT
+from turnwright.engine import Engine
+from turnwright_protocols.http import Endpoint, Gate, RefusedRequestError
+
+from .server import mcp_server
+
+#: The conversation that the gate is asked for before a request is read. Calls ask for their own.
+_CONVERSATION: Final = "mcp"
+#: The most sessions of clients of earlier protocols, which take some memory until they are idle for half an hour.
+_MOST_SESSIONS: Final = 1000
+#: Codes of JSON-RPC for requests that are refused by their HTTP status.
+_INVALID_REQUEST, _INTERNAL_ERROR, _SERVER_FAULT = -32600, -32603, 500
+
+
+def mcp_app(
+    engine: Engine[DepsT], agents: Sequence[Agent[DepsT, object]], gate: Gate, *, path: str = "/mcp"
+) -> Starlette:
+    """Return an application that serves agents as MCP tools over HTTP at `path`.
+
+    The gate authorizes each request for the conversation `mcp`, and each call for the session that it names, or a new
+    one. The application needs its lifespan: one that mounts it must run it too.
+    """
+    # No request gives dependencies: the engine makes them, or refuses the turn.
+    server = mcp_server(cast("Engine", engine), cast("Sequence[Agent]", agents), gate)
+    manager = StreamableHTTPSessionManager(
+        server, max_sessions=_MOST_SESSIONS, max_request_body_size=gate.bounds.body_bytes
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with manager.run():
+            yield
+
+    async def handle(request: Request) -> Response:
+        user = await gate.identify(request, _CONVERSATION)
+        content = await gate.read_body(request, ("application/json",)) if request.method == "POST" else None
+        return _Exchange(manager, gate, user, content)
+
+    route = Route(path, Endpoint(gate, handle, _refuse), methods=["GET", "POST", "DELETE"])
+    return Starlette(routes=[route], lifespan=lifespan)
+
+
+class _Exchange(Response):
+    """The answer of the library to a request whose body was read, within the bounds of the gate."""
+
+    def __init__(self, manager: StreamableHTTPSessionManager, gate: Gate, user: str, content: bytes | None) -> None:
+        super().__init__()
+        self._manager = manager
+        self._bounds = gate.bounds
+        self._user = user
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve the request."""
+        headers = [(name, value.strip()) for name, value in scope["headers"]]  # uvicorn leaves spaces at the end
+        inner = {**scope, "headers": headers}
+        if self._user:  # a session of the library belongs to the user who opened it
+            inner["user"] = AuthenticatedUser(AccessToken(token="", client_id=self._user, scopes=[]))
+        with anyio.move_on_after(self._bounds.stream_seconds):
+            await self._manager.handle_request(inner, self._receive_from(receive), self._send_within(send))
+
+    def _receive_from(self, receive: Receive) -> Callable[[], Awaitable[Message]]:
+        content = self._content
+
+        async def replay() -> Message:
+            nonlocal content
+            if content is None:
+                return await receive()
+            body, content = content, None
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        return replay
+
+    def _send_within(self, send: Send) -> Send:
+        async def write(message: Message) -> None:
+            with anyio.fail_after(self._bounds.send_seconds):
+                await send(message)
+
+        return write
+
+
+def _refuse(refusal: RefusedRequestError) -> Response:
+    code = _INTERNAL_ERROR if refusal.status >= _SERVER_FAULT else _INVALID_REQUEST
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": refusal.why}}, refusal.status)
