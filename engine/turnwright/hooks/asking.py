@@ -107,13 +107,13 @@ async def ask(
     except Exception:
         raise
     except BaseException as error:
-        if _is_canceled_by_task() or not await is_its_own(error):
+        if is_canceled_by_task() or not await is_its_own(error):
             raise
         raise HookFailedError(f"{subject} raised {describe(error)}") from error
     return question.answer
 
 
-def _is_canceled_by_task() -> bool:
+def is_canceled_by_task() -> bool:
     """Whether the task that drives the turn was itself canceled, which no scope notices."""
     import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
 

@@ -1,7 +1,7 @@
 """Any exception of a tool or a hook is settled: the turn continues or ends, and neither hangs nor ends the program."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from typing import Annotated
 
@@ -12,7 +12,9 @@ from pydantic import BeforeValidator, JsonValue
 
 from turnwright import Agent, CannotRunError, Engine, LeaseLostError, StoreError, tool
 from turnwright.message import ToolResultPart
-from turnwright.model import ScriptedModel, asks_for
+from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.model.protocol import Delta, TextDelta
+from turnwright.model.retry import Backoff
 from turnwright.result import TurnResult
 from turnwright.tools import Ask, Tool, ToolContext, ToolResult
 from turnwright.tools.errors import describe
@@ -179,6 +181,22 @@ async def test_exception_of_a_hook_ends_the_turn(make_error: Callable[[], BaseEx
         raise make_error()
 
     turn = await run(note, **{hook: fails})
+    assert turn.outcome is Outcome.FAILED
+    assert turn.error
+
+
+@any_error
+async def test_exception_of_a_model_ends_the_turn(make_error: Callable[[], BaseException]) -> None:
+    """A cancellation that nobody asked for, as from a client's own scopes, is tried again."""
+
+    class Fails(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+            del request
+            await anyio.lowlevel.checkpoint()
+            yield TextDelta("So far")
+            raise make_error()
+
+    turn = await Engine(model=Fails(), backoff=Backoff(initial=0)).run(Agent(name="Tidier", max_retries=1), "Go.")
     assert turn.outcome is Outcome.FAILED
     assert turn.error
 
