@@ -1,11 +1,13 @@
 """Rehearsals of a desk: real tools, values of the domain, hangs, faults without an invariant, and counts."""
 
 import asyncio
+import sqlite3
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -18,14 +20,27 @@ from hypothesis import assume
 from hypothesis import strategies as st
 from pydantic import Field, JsonValue
 
-from turnwright import Agent, ConfigError, Engine, Message, ToolContext, ToolError, TurnResult, tool
-from turnwright.model import asks_for
+from turnwright import (
+    Agent,
+    CallView,
+    ConfigError,
+    Engine,
+    Message,
+    ToolContext,
+    ToolError,
+    TurnResult,
+    before_tool,
+    external_tool,
+    tool,
+)
+from turnwright.model import ModelRequest, asks_for
 from turnwright.tools import Tool
 from turnwright_states.verdict import Verdict
 from turnwright_testing import EngineParts
 from turnwright_testing.desk import CaseFailedError, Desk, DeskReport, Visit, assert_case, fuzz_desk, load_desk
 from turnwright_testing.desk.domain import Arguments, Domain, Memory
 from turnwright_testing.desk.fuzz import as_test
+from turnwright_testing.desk.world import sizes_of
 
 #: The outside world of the tools below.
 BOOKINGS: Final[list[str]] = []
@@ -158,14 +173,26 @@ async def spin() -> str:
         time.sleep(0.01)  # noqa: ASYNC251 (the fault)
 
 
+@before_tool(timeout=None)
+async def wait_for_lock(_ctx: ToolContext, _call: CallView) -> None:
+    """Wait for what never comes."""
+    await asyncio.Event().wait()
+
+
+def build_with_hung_hook(**parts: Unpack[EngineParts]) -> Engine[None]:
+    """Make an engine whose hook never ends."""
+    return Engine(hooks=[wait_for_lock], **parts)
+
+
 @pytest.mark.slow
 def test_hang_without_work_is_reported_at_once() -> None:
-    """No real time passes: the report has the tool, the call and its place.
+    """No real time passes: the report has the tool or the hook, the call and its place.
 
     In a process of its own: the time of a desk is real as long as a thread of an earlier test runs.
     """
     tools = "desk.wait_for_event, desk.wait_with_time_limit, desk.poll"
     code = f"import test_desk as desk\nfor waiting in ({tools}):\n    print(desk.fault_of(waiting))"
+    code += "\nprint(desk.fault_of(desk.book, build=desk.build_with_hung_hook))"
     output = subprocess.run(
         [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, check=True, text=True
     )
@@ -174,8 +201,10 @@ def test_hang_without_work_is_reported_at_once() -> None:
         "wait_for_event: never ends: call call00001 waits",
         "wait_with_time_limit: never ends: call call00001 is cut off after 300 s,",
         "poll: never ends: call call00001 waits",
+        "wait_for_lock: never ends: it waits",
     ]
-    assert [place.partition(" in ")[2] for _, _, place in faults] == ["wait_for_event", "wait_with_time_limit", "poll"]
+    functions = ["wait_for_event", "wait_with_time_limit", "poll", "wait_for_lock"]
+    assert [place.partition(" in ")[2] for _, _, place in faults] == functions
 
 
 @pytest.mark.slow
@@ -222,6 +251,54 @@ def test_blocking_call_in_an_async_tool_is_a_fault() -> None:
 
 
 @pytest.mark.slow
+def test_people_change_arguments_and_waiting_calls_get_results() -> None:
+    """A tool that books what was asked for, and not what was approved, is found; a result has its schema."""
+    asked_rooms: dict[str, str] = {}
+
+    def ask(ctx: ToolContext, room: str) -> bool:
+        asked_rooms.setdefault(ctx.idempotency_key, room)
+        return True
+
+    @tool(needs_approval=ask)
+    async def reserve(ctx: ToolContext, room: Literal["blue", "red"]) -> str:
+        """Reserve a room."""
+        assert asked_rooms[ctx.idempotency_key] == room, "another room"
+        return room
+
+    assert fault_of(reserve).startswith("reserve: raises AssertionError: another room")
+    verdict: dict[str, JsonValue] = {"type": "object", "properties": {"ok": {"const": True}}, "required": ["ok"]}
+    confirm = external_tool(
+        name="confirm", description="Confirm.", parameters={"type": "object"}, output_schema=verdict
+    )
+    assert fuzz_tools(confirm, examples=10).reached.tools["confirm"]["ok"] > 0
+
+
+@pytest.mark.slow
+def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:
+    """The model may guess the key, and a tool may repeat it. A tool that returns it breaks the invariant."""
+    modules = (module_with(KEY="key-4711"),)
+
+    def invariant_secret(requests: Sequence[ModelRequest]) -> None:
+        assert "key-4711" not in str(requests[-1].messages)
+
+    @tool
+    async def echo(text: str) -> str:
+        """Repeat a text."""
+        return f"you wrote {text}"
+
+    @tool
+    async def explain(topic: str) -> str:
+        """Explain a topic."""
+        return f"{topic}: key-4711"
+
+    echoing = Desk(Agent(name="Desk"), (echo,), invariants=(invariant_secret,), modules=modules)
+    assert "key-4711" in drawn({"type": "string"}, echoing)
+    assert fuzz_desk(echoing, examples=30, seed=1).fault is None
+    explaining = Desk(Agent(name="Desk"), (explain,), invariants=(invariant_secret,), modules=modules)
+    assert str(fuzz_desk(explaining, seed=1).fault).startswith("explain: invariant_secret")
+
+
+@pytest.mark.slow
 def test_loop_of_equal_calls_without_a_guard_is_a_fault() -> None:
     agent = Agent(name="Desk", tools=("book",), doom_threshold=None, stall_rounds=None, budget=None)
     report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
@@ -259,8 +336,8 @@ def test_effect_of_an_idempotent_tool_that_happens_twice_is_a_warning() -> None:
         return "stamped"
 
     desk = Desk(Agent(name="Desk"), (stamp,), modules=(module,), reset=stamps.clear)
-    text = "stamp is declared idempotent, and a call that ran again after a crash added to STAMPS (1 to 2)"
-    assert text in list(fuzz_desk(desk, examples=40, seed=1).reached.warn())
+    (warning,) = fuzz_desk(desk, examples=40, seed=1).reached.warn()
+    assert warning.startswith("stamp is declared idempotent, and a call that ran again after a crash added to STAMPS (")
 
 
 def test_calls_run_in_parallel_and_visits_together() -> None:
@@ -369,6 +446,16 @@ def limited(amount: int) -> bool:
     return amount > 4711
 
 
+class Shop:
+    """An object with the data of a desk."""
+
+    def __init__(self) -> None:
+        self.orders = {"S-7": "ann"}
+
+
+UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
+
+
 @pytest.mark.parametrize(
     ("schema", "parts", "results", "value"),
     [
@@ -381,6 +468,8 @@ def limited(amount: int) -> bool:
         ({"type": "string"}, {}, ("your order is no-4711.",), "no-4711"),
         ({"type": "string"}, {"modules": (module_with(ORDERS={"C3": ("ann", 50)}),)}, (), "C3"),
         ({"type": "integer"}, {"modules": (module_with(MOST=(77,)),)}, (), 78),
+        ({"type": "string"}, {"modules": (module_with(__name__=__name__, SHOP=Shop()),)}, (), "S-7"),
+        ({"type": "string", "format": "uuid"}, {}, (f'["{UUID_OF_A_RESULT}"]',), UUID_OF_A_RESULT),
         ({"type": "string"}, {"agent": Agent(name="Desk", instructions="Orders are like D-12.")}, (), "D-12"),
         ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
         ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),
@@ -447,6 +536,27 @@ def test_module_states_the_desk(tmp_path: Path) -> None:
     assert (desk.agent.name, [tool.name for tool in desk.tools]) == ("Hotel", ["book"])
     assert (desk.prompts, len(desk.metadata), len(desk.invariants)) == (("Book the blue room.",), 2, 1)
     assert fuzz_desk(desk, examples=2).verdict is Verdict.HOLDS
+
+
+def test_desk_has_tools_of_a_list_and_data_of_neighbors(tmp_path: Path) -> None:
+    (tmp_path / "storage_of_rooms.py").write_text("class Rooms:\n    names = ['R-81']\n")
+    listed = DESK_FILE.replace("@tool\n", "").replace(
+        "DESK =", "TOOLS = [tool(book)]\ndel book\nROOMS = Rooms()\nDESK ="
+    )
+    (tmp_path / "desk.py").write_text("from storage_of_rooms import Rooms\n" + listed)
+    desk = load_desk(f"{tmp_path}/desk.py:DESK")
+    assert [tool.name for tool in desk.tools] == ["book"]
+    assert "R-81" in Domain(desk, 1).texts
+    assert f"{tmp_path}/storage_of_rooms.py" in desk.files
+
+
+def test_world_has_the_files_and_databases_that_a_module_names(tmp_path: Path) -> None:
+    """A file by its bytes, a folder by its files, a database by its rows."""
+    (tmp_path / "log.txt").write_text("one line")
+    with closing(sqlite3.connect(tmp_path / "turns.db")) as database:
+        database.executescript("CREATE TABLE orders (id); INSERT INTO orders VALUES (1), (2)")
+    module = module_with(LOG=tmp_path / "log.txt", FOLDER=tmp_path, MISSING=tmp_path / "none")
+    assert sizes_of([module]) == {"LOG": 8, "FOLDER": 2, "FOLDER/log.txt": 8, "FOLDER/turns.db.orders": 2}
 
 
 def test_metadata_of_a_module_may_be_a_strategy(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ ChosenValues = Mapping[str, Values]
 ArgumentValues = Mapping[str | type, st.SearchStrategy[object]]
 
 #: Texts that tools trip over, the plain ones first.
-_TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
+TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
 _NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
 _TYPES: Final[Mapping[type, str]] = {
     str: "string",
@@ -42,19 +42,19 @@ _NOTHING_CHOSEN: Final[ChosenValues] = {}
 _ANY_TYPE: Final = ("string", "integer", "boolean", "null", "number", "array", "object")
 #: The form of a value. Short and few: a model repeats itself, and a test is read by people.
 _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
-    "date": ("2026-01-31",),
-    "date-time": ("2026-01-31T12:00:00Z",),
-    "time": ("12:00:00",),
-    "duration": ("PT1H",),
-    "uuid": ("00000000-0000-4000-8000-000000000000",),
-    "email": ("a@example.org",),
-    "uri": ("https://example.org/",),
+    "date": ("2026-01-31", "2026-02-01", "2026-02-28", "2026-03-01", "2024-02-29", "2025-12-31"),
+    "date-time": ("2026-01-31T12:00:00Z", "2026-01-31T23:30:00-05:00", "2026-03-29T01:30:00Z", "2024-02-29T00:00:00Z"),
+    "time": ("12:00:00", "00:00:00", "23:59:59"),
+    "duration": ("PT1H", "PT0S", "P1D"),
+    "uuid": ("00000000-0000-4000-8000-000000000000", "00000000-0000-4000-8000-000000000001"),
+    "email": ("a@example.org", "b@example.org"),
+    "uri": ("https://example.org/", "http://localhost/a?b=c"),
 }
 
 
 def json_values() -> Values:
     """Any JSON value, small."""
-    plain: Values = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(_NUMBERS) | st.sampled_from(_TEXTS)
+    plain: Values = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(_NUMBERS) | st.sampled_from(TEXTS)
     return st.recursive(
         plain,
         lambda inner: st.lists(inner, max_size=_LONGEST) | st.dictionaries(_names(), inner, max_size=_LONGEST),
@@ -229,7 +229,7 @@ def _text(schema: Schema) -> Values:
     if isinstance(pattern, str):
         return st.from_regex(pattern, fullmatch=True)
     least, most = _whole(schema.get("minLength"), 0), _whole(schema.get("maxLength"), 1 << 16)
-    fitting = [text for text in _TEXTS if least <= len(text) <= most]
+    fitting = [text for text in TEXTS if least <= len(text) <= most]
     return st.sampled_from(fitting or ["a" * least])
 
 

@@ -8,12 +8,13 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.agent import OUTPUT_TOOL
-from turnwright.journal.answers import ANSWERABLE, Answer
+from turnwright.journal.answers import ANSWERABLE, Answer, approve, settled
 from turnwright.message import ToolSpec
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import asks_for
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_states import InterruptKind
+from turnwright_states import Decision, InterruptKind
+from turnwright_testing.json_values import TEXTS
 
 from .desk import Desk
 from .domain import Arguments, Domain, Memory
@@ -33,6 +34,13 @@ _TOGETHER: Final = 0.1
 #: The calls among which a process dies.
 _MOST_CALLS: Final = 3
 _TEXTS: Final = ("yes", "no", "")
+#: A plain prompt, which is drawn more often than each of the others.
+_PLAIN: Final = "hi"
+#: How often a person changes the arguments of an approved call, and how often a call that waits gets its result, and
+#: this is an error.
+_CHANGES: Final = 0.35
+_SETTLES: Final = 0.7
+_FAILS: Final = 0.2
 
 
 class Chance:
@@ -45,6 +53,7 @@ class Chance:
         self._desk = desk
         self._domain = domain
         self._last: dict[int, ModelResponse] = {}
+        self._prompts = desk.prompts or (_PLAIN, _PLAIN, *TEXTS)
         self.visits = tuple(self._visit(place) for place in range(self._random.choice(_VISITS)))
 
     def _visit(self, place: int) -> Visit:
@@ -55,7 +64,7 @@ class Chance:
         session = f"together-{place}" if is_together else f"person-{person + 1}-{random.choice('ab')}"
         dies = not is_together and random.random() < _DIES
         return Visit(
-            prompt=random.choice(desk.prompts),
+            prompt=random.choice(self._prompts),
             metadata=desk.metadata[person],
             session=session,
             dies_at=random.randint(1, _MOST_CALLS) if dies else None,
@@ -106,10 +115,35 @@ class Chance:
         return {interrupt.id: self._decision(interrupt) for interrupt in interrupts}
 
     def _decision(self, interrupt: Interrupt) -> Answer:
-        decision = self._random.choice(ANSWERABLE[interrupt.kind])
-        choices = interrupt.choices or _TEXTS
-        is_asked = interrupt.kind is InterruptKind.QUESTION
-        return Answer(decision, self._random.choice(choices) if is_asked else "")
+        random = self._random
+        if interrupt.kind is InterruptKind.RESULT and random.random() < _SETTLES:
+            return self._result(interrupt)
+        decision = random.choice(ANSWERABLE[interrupt.kind])
+        if interrupt.kind is InterruptKind.QUESTION:
+            texts = self._domain.texts if self._domain.texts and random.random() < _ANSWERS else _TEXTS
+            return Answer(decision, random.choice(interrupt.choices or texts))
+        if interrupt.kind is InterruptKind.APPROVAL and decision is Decision.APPROVE:
+            return self._approval(interrupt)
+        return Answer(decision)
+
+    def _approval(self, interrupt: Interrupt) -> Answer:
+        """Return an approval of the call as it is, or with other arguments."""
+        tool = next((tool for tool in self._desk.tools if tool.name == interrupt.tool), None)
+        if tool is None or interrupt.is_shared or self._random.random() >= _CHANGES:
+            return approve()
+        changed = self._arguments.draw(tool.parameters, tool.name)
+        return approve(arguments=changed if isinstance(changed, Mapping) else None)
+
+    def _result(self, interrupt: Interrupt) -> Answer:
+        """Return the result of a call that waits for it, as the user states it or its schema has it, or an error."""
+        if self._random.random() < _FAILS:
+            return settled(error="it failed")
+        result = self._domain.result(interrupt.tool)
+        if result is not None:
+            return settled(self._random.choice(result))
+        if interrupt.schema is not None:
+            return settled(self._arguments.draw(interrupt.schema))
+        return settled(self._random.choice(TEXTS))
 
     def hear(self, result: str) -> None:
         """Remember the values of a result."""

@@ -1,6 +1,7 @@
 """A desk: an agent as its module states it, with its tools, its outside world and its invariants."""
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,8 +39,8 @@ class Desk:
 
     `tools` run for real. `reset` brings the outside world to its beginning. Each of the `invariants` holds whenever no
     call runs; it may take `turn`, the result of an ended turn, and `requests`, those of the turn so far. `metadata` and
-    `prompts` are those of turns. `build` makes the engine. `values` has strategies for arguments, and `modules` are
-    searched for more of them.
+    `prompts` are those of turns; without prompts, texts of all kinds are. `build` makes the engine. `values` has
+    strategies for arguments, and `modules` are searched for more of them.
     """
 
     agent: Agent
@@ -48,7 +49,7 @@ class Desk:
     invariants: tuple[Invariant, ...] = ()
     reset: Callable[[], object] = bool
     metadata: tuple[JsonObject, ...] = _PLAIN
-    prompts: tuple[str, ...] = ("hi",)
+    prompts: tuple[str, ...] = ()
     build: Callable[..., Engine[None]] = Engine
     values: ArgumentValues = field(default_factory=dict)
     modules: tuple[ModuleType, ...] = ()
@@ -56,7 +57,7 @@ class Desk:
     @property
     def files(self) -> frozenset[str]:
         """The source files of the desk, for places in reports."""
-        return frozenset(module.__file__ for module in self.modules if module.__file__)
+        return frozenset(filter(None, map(_file_of, self.modules)))
 
 
 def load_desk(source: str, agent: str = "", *, tools: str = "", root: str = ".") -> Desk:
@@ -93,13 +94,37 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
             invariants=tuple(_invariants(stated, source)),
             reset=cast("Callable[[], object]", stated.get("reset", bool)),
             metadata=cast("tuple[JsonObject, ...]", _several(metadata)) or _PLAIN,
-            prompts=cast("tuple[str, ...]", _several(prompts)) or ("hi",),
+            prompts=cast("tuple[str, ...]", _several(prompts)),
             build=cast("Callable[..., Engine[None]]", build),
             values=cast("ArgumentValues", stated.get("VALUES", {})),
-            modules=tuple(modules),
+            modules=tuple(_with_neighbors(modules)),
         )
         for agent in agents
     ]
+
+
+def _with_neighbors(modules: Sequence[ModuleType]) -> list[ModuleType]:
+    """Return the modules, and those of the same folders whose functions and objects they use."""
+    folders = {str(Path(file).parent) for file in filter(None, map(_file_of, modules))}
+    reachable = [*modules]
+    for module in reachable:
+        for value in vars(module).values():
+            functions = value.functions if isinstance(value, Tool) else ()
+            names = (getattr(item, "__module__", None) for item in (value, type(value), *functions))
+            sources = [value if isinstance(value, ModuleType) else None, *map(sys.modules.get, map(str, names))]
+            reachable += [
+                neighbor
+                for neighbor in dict.fromkeys(sources)
+                if neighbor is not None
+                and neighbor not in reachable
+                and str(Path(_file_of(neighbor)).parent) in folders
+            ]
+    return reachable
+
+
+def _file_of(module: ModuleType) -> str:
+    """Return the source file of a module, or an empty text."""
+    return getattr(module, "__file__", None) or ""
 
 
 def _several(values: object) -> tuple[object, ...]:
@@ -118,10 +143,19 @@ def _tools(stated: Mapping[str, object], agents: Sequence[Agent], root: str) -> 
     names = {name for agent in agents for name in agent.tools or ()}
     built_in = [tool for tool in builtin_tools(Path(root)) if tool.name in names]
     tools = {tool.name: tool for tool in Stage().tools(built_in)}
-    tools |= {value.name: value for value in stated.values() if isinstance(value, Tool)}
+    tools |= {value.name: value for value in _stated_tools(stated)}
     yield from tools.values()
     delegated = {tool.name for tool in tools.values() if tool.delegates}
     yield from (helper for helper in agent_tools(agents) if helper.name not in delegated)
+
+
+def _stated_tools(stated: Mapping[str, object]) -> Iterator[Tool]:
+    """Return the tools of a module, also those in its lists and mappings."""
+    for value in stated.values():
+        several = (
+            [*value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        )
+        yield from (tool for tool in several if isinstance(tool, Tool))
 
 
 def _invariants(stated: Mapping[str, object], source: str) -> Iterator[Invariant]:

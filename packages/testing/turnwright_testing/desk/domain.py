@@ -7,12 +7,14 @@ and constants, with the numbers next to them), from the agent's own texts, and f
 import json
 import re
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from datetime import date, datetime
 from enum import Enum
 from random import Random
 from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Final
+from uuid import UUID
 
 from pydantic import JsonValue
 
@@ -47,6 +49,12 @@ _KINDS: Final[Mapping[str, type | UnionType]] = {
     "array": list,
     "object": dict,
 }
+#: Readers of formats, which raise `ValueError` for another text.
+_FORMATS: Final[Mapping[str, Callable[[str], object]]] = {
+    "date": date.fromisoformat,
+    "date-time": datetime.fromisoformat,
+    "uuid": UUID,
+}
 
 
 class Domain:
@@ -55,7 +63,8 @@ class Domain:
     def __init__(self, desk: Desk, seed: int) -> None:
         self._seed = seed
         self._values = desk.values
-        world = [value for module in desk.modules for value in _values_in(module)]
+        names = {module.__name__ for module in desk.modules}
+        world = [value for module in desk.modules for value in _values_in(module, names)]
         agents = {agent.name: agent for agent in (desk.agent, *desk.agents)}.values()
         texts = [agent.instructions for agent in agents if isinstance(agent.instructions, str)]
         texts += [tool.description for tool in desk.tools]
@@ -74,6 +83,11 @@ class Domain:
             strategy = arguments_of(schema, self.chosen(tool)) if tool else values_of(schema)
             self._pools[key] = draw_pool(strategy, self._seed) or [{}]
         return self._pools[key]
+
+    def result(self, tool: str) -> list[JsonValue] | None:
+        """Return results of a tool, drawn of the user's strategy for `tool.result`; None without one."""
+        strategy = choose_values(tool, {key: value for key, value in self._values.items() if key == f"{tool}.result"})
+        return [*draw_pool(strategy["result"], self._seed)] if strategy else None
 
     def chosen(self, tool: str) -> ChosenValues:
         """Return the user's strategies for this tool."""
@@ -153,7 +167,7 @@ class Arguments:
 
     def _leaf(self, schema: Schema, value: object, name: str) -> JsonValue:
         """Return the value, or one of the domain: mostly that of a result, or of an example where there are some."""
-        is_fixed = any(key in schema for key in ("enum", "const", "pattern", "format"))
+        is_fixed = any(key in schema for key in ("enum", "const"))
         stays = 0.8 if schema.get("examples") else 0.35
         if not is_fixed and self._random.random() >= stays:
             candidates = self._candidates(name)
@@ -180,13 +194,24 @@ def _fits(schema: Schema, value: JsonValue) -> bool:
     """Whether a leaf fits the type and the bounds of a schema."""
     match schema.get("type"):
         case "string" if isinstance(value, str):
-            return _between(len(value), schema.get("minLength"), schema.get("maxLength"))
+            return _has_form(schema, value) and _between(len(value), schema.get("minLength"), schema.get("maxLength"))
         case "integer" if isinstance(value, int) and not isinstance(value, bool):
             return _in_bounds(schema, value)
         case "number" if isinstance(value, int | float) and not isinstance(value, bool):
             return _in_bounds(schema, value)
         case _:
             return False
+
+
+def _has_form(schema: Schema, text: str) -> bool:
+    """Whether a text has the pattern and the format of a schema."""
+    form, pattern = schema.get("format"), schema.get("pattern")
+    try:
+        if isinstance(form, str):
+            _FORMATS[form](text)
+        return not isinstance(pattern, str) or re.search(pattern, text) is not None
+    except (KeyError, ValueError, re.error):
+        return False
 
 
 def _in_bounds(schema: Schema, value: float) -> bool:
@@ -212,38 +237,49 @@ def _leaves(name: str, data: JsonValue) -> Iterator[tuple[str, JsonValue]]:
         yield name, data
 
 
-def _values_in(module: ModuleType) -> Iterator[str | int]:
+def _values_in(module: ModuleType, modules: Collection[str]) -> Iterator[str | int]:
     """Return the texts and whole numbers of a module: of its data, and of the code of its functions."""
-    for name, value in vars(module).items():
+    classes = [value for value in vars(module).values() if isinstance(value, type)]
+    own_classes = [value for value in classes if value.__module__ == module.__name__]
+    for name, value in (item for names in (module, *own_classes) for item in vars(names).items()):
         if name.startswith("__") or isinstance(value, ModuleType | type):
             continue
         if isinstance(value, FunctionType):
             if value.__module__ == module.__name__:
                 yield from _constants(value.__code__, value.__doc__)
         else:
-            yield from _plain(value, 0)
+            yield from _plain(value, 0, modules)
 
 
-def _plain(value: object, depth: int) -> Iterator[str | int]:
+def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator[str | int]:
+    """Return the texts and whole numbers of a value; `modules` have the classes into whose objects it looks."""
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, date):
+        value = value.isoformat()
     if isinstance(value, bool) or value is None or depth > _DEEPEST:
         return
-    if isinstance(value, Enum):
-        yield from _plain(value.value, depth)
-    elif isinstance(value, str):
-        yield from [value] if 0 < len(value) <= _LONGEST else []
+    if isinstance(value, str | UUID):
+        yield from [str(value)] if 0 < len(str(value)) <= _LONGEST else []
     elif isinstance(value, int):
         yield value
-    elif isinstance(value, sqlite3.Connection):
-        yield from _plain([row for _, rows in rows_of(value, _MOST) for row in rows], depth)
-    elif isinstance(value, Mapping):
-        yield from _plain([*value.keys(), *value.values()][: 2 * _MOST], depth + 1)
-    elif isinstance(value, list | tuple | set | frozenset):
-        # The order of a set differs from process to process.
-        items = sorted(value, key=repr) if isinstance(value, set | frozenset) else value
-        for item in [*items][:_MOST]:
-            yield from _plain(item, depth + 1)
-    elif is_dataclass(value) and not isinstance(value, type):
-        yield from _plain([getattr(value, field.name) for field in fields(value)], depth + 1)
+    else:
+        for item in _items(value, modules):
+            yield from _plain(item, depth + 1, modules)
+
+
+def _items(value: object, modules: Collection[str]) -> Sequence[object]:
+    if isinstance(value, sqlite3.Connection):
+        return [row for _, rows in rows_of(value, _MOST) for row in rows]
+    if isinstance(value, Mapping):
+        return [*value.keys(), *value.values()][: 2 * _MOST]
+    if isinstance(value, set | frozenset):  # their order differs from process to process
+        return sorted(value, key=repr)[:_MOST]
+    if isinstance(value, list | tuple):
+        return [*value][:_MOST]
+    if is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name) for field in fields(value)]
+    return [*getattr(value, "__dict__", {}).values()] if type(value).__module__ in modules else ()
 
 
 def _constants_of(tool: Tool) -> Iterator[str | int]:

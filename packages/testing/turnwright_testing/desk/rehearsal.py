@@ -12,7 +12,7 @@ import anyio
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.engine import Engine
-from turnwright.errors import ConfigError, StoreError
+from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
 from turnwright.events import FactEvent, TurnEvent
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.message import ToolResultPart
@@ -32,9 +32,10 @@ from turnwright_testing.play import without_models
 from .checks import Checks
 from .desk import Desk
 from .hang_watch import BlockedLoopError, HangWatch
+from .own_words import OwnWords
 from .reached import Reached, ReachedTurns
 from .visit import Reply, Visit, Visits
-from .watched_tool import ToolWatch, place_of_frame
+from .watched_tool import ToolWatch, place_of_frame, waiting_functions
 from .world import grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
@@ -99,10 +100,7 @@ class Script:
     def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
         answers = self.visits[place].answers
         scripted = answers[number] if number < len(answers) else {}
-        return {
-            interrupt.id: scripted.get(interrupt.id, Answer(ANSWERABLE[interrupt.kind][0], "yes"))
-            for interrupt in interrupts
-        }
+        return {interrupt.id: scripted.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
     def hear(self, result: str) -> None:
         """Do nothing: a script learns nothing."""
@@ -118,7 +116,8 @@ class Rehearsal:
         self._guest = guest
         self._reached = reached
         self._facts = ReachedTurns(reached)
-        self._checks = Checks(desk.invariants, reached)
+        self._own_words = OwnWords()
+        self._checks = Checks(desk.invariants, reached, self._own_words)
         self._disk: Store = MemoryStore()
         self._tool_watch = ToolWatch(desk.files, self._note)
         self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
@@ -217,10 +216,21 @@ class Rehearsal:
         """Answer the pauses of a turn until it ends."""
         number = 0
         while result.paused and number < _MOST_PAUSES:
-            answers = self._guest.answer(place, number, result.interrupts)
+            answers, person = self._guest.answer(place, number, result.interrupts), f"person-{number + 1}"
+            self._own_words.add(
+                [(answer.text, answer.arguments, answer.given and answer.given.text) for answer in answers.values()]
+            )
+            try:
+                resumed = await engine.resume(result.id, answers, agent=self._agent, by=person)
+            except InvalidAnswerError:  # the tool refuses the changed arguments, or the app the person
+                answers = {interrupt.id: _first_answer(interrupt) for interrupt in result.interrupts}
+                try:
+                    resumed = await engine.resume(result.id, answers, agent=self._agent, by=person)
+                except InvalidAnswerError:
+                    break
             visit = self.visits[place]
             self.visits[place] = replace(visit, answers=(*visit.answers, answers))
-            result = await engine.resume(result.id, answers, agent=self._agent)
+            result = resumed
             number += 1
         if result.paused:
             await engine.abort(result.id)
@@ -240,6 +250,7 @@ class Rehearsal:
             return "Done."
         with self._watch.paused():
             reply = self._guest.reply(place, len(requests) - 1, requests[-1])
+        self._own_words.add(reply, requests[-1])
         if not (visit.endless and visit.replies):
             self.visits[place] = replace(visit, replies=(*visit.replies, reply))
         return reply
@@ -265,7 +276,8 @@ class Rehearsal:
             case f.CallStarted():
                 self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
             case f.CallWaiting():
-                self._open_calls.pop((turn, fact.call), None)
+                if (turn, fact.call) in self._open_calls:  # it ran, and waits in the middle of its work
+                    self._act(turn, self._open_calls.pop((turn, fact.call)))
             case f.CallSettled():
                 self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
                 self._results[turn, fact.call] = fact.result
@@ -283,8 +295,9 @@ class Rehearsal:
             tool = next((tool for tool in self._desk.tools if tool.name == name), None)
             again = grown(self._interrupted[1], sizes_of(self._desk.modules))
             if again and tool is not None and tool.idempotent and not tool.read_only:
-                text = f"{name} is declared idempotent, and a call that ran again after a crash added to {again[0]}"
-                self._reached.warnings[text] = None
+                text = f"{name} is declared idempotent, and a call that ran again after a crash added to "
+                if not any(warning.startswith(text) for warning in self._reached.warnings):
+                    self._reached.warnings[text + again[0]] = None
         self._interrupted = None
 
     def _act(self, turn: str, name: str) -> None:
@@ -295,7 +308,9 @@ class Rehearsal:
 
     def _check(self, turn_id: str, **values: object) -> None:
         """Evaluate the invariants that take these values, and name those who acted since the last check."""
-        actors = self._acts.get(turn_id, {}) if values else self._recent
+        # At the first request of a turn, those acted who made the conversation before it.
+        earlier = {name: None for acts in self._acts.values() for name in acts}
+        actors = (self._acts.get(turn_id) or earlier) if values else self._recent
         for name, detail in self._checks.broken(values):
             self._note(self._subject(actors), name, f"{name}: {detail}")
         if not values:
@@ -325,14 +340,22 @@ class Rehearsal:
             self._reached.tools[name]["crashed in"] += 1
 
     def _hang(self, frame: FrameType | None, *, is_timed: bool) -> None:
-        works = [*self._tool_watch.running.values()]
-        places = [place_of_frame(frame, self._desk.files) or work.where(self._desk.files) for work in works]
+        works, files = [*self._tool_watch.running.values()], self._desk.files
+        places = [place_of_frame(frame, files) or work.where(files) for work in works]
         verb = "waits" if frame is None else "blocks the event loop"
         calls = [f"call {work.call} {verb} at {place}" for work, place in zip(works, places, strict=True)]
-        subject = ", ".join(dict.fromkeys(work.tool for work in works)) or self._subject()
+        # Without a call at work, it is a hook, or another function of the desk.
+        functions = {} if works else self._waiting(frame)
+        calls += [f"it {verb} at {place}" for place in functions.values()]
+        subject = ", ".join([*dict.fromkeys(work.tool for work in works), *functions]) or self._subject()
         self._note(subject, "hangs", f"never ends: {'; '.join(calls) or 'no call is at work'}", is_timed=is_timed)
         if self._scope is not None:
             self._scope.cancel()
+
+    def _waiting(self, frame: FrameType | None) -> Mapping[str, str]:
+        """Return the functions of the desk that wait, or that of the frame which blocks the loop, with their places."""
+        place = place_of_frame(frame, self._desk.files)
+        return {place.rpartition(" in ")[2]: place} if place else waiting_functions(self._desk.files)
 
     def _note(self, subject: str, kind: str, detail: str, *, is_timed: bool = False) -> None:
         if not any(fault.kind == kind for fault in self.faults):
@@ -380,6 +403,11 @@ def _together(visits: Visits) -> list[list[int]]:
         number += not visit.together
         numbers.append(number)
     return [list(places) for _, places in groupby(range(len(visits)), key=numbers.__getitem__)]
+
+
+def _first_answer(interrupt: Interrupt) -> Answer:
+    """Return the first decision that an interrupt takes."""
+    return Answer(ANSWERABLE[interrupt.kind][0], "yes")
 
 
 def _first(error: BaseException) -> BaseException:

@@ -20,6 +20,7 @@ from .visit import Reply, Visit, Visits
 _PATIENCE: Final = 1.0
 _MOST_SECONDS: Final = 10.0
 _FEW_SECONDS: Final = 5.0
+_PLAIN: Final = Visit()
 
 
 def play_case(desk: Desk, case: Visits, *, patience: float = _PATIENCE) -> Rehearsal:
@@ -49,9 +50,10 @@ def _size(case: Visits) -> tuple[int, ...]:
     replies = [reply for visit in case for reply in visit.replies]
     calls = [call for reply in replies if isinstance(reply, ModelResponse) for call in reply.calls]
     flags = sum((visit.dies_at is not None) + visit.endless + visit.together for visit in case)
+    prompts = sum(visit.prompt != _PLAIN.prompt for visit in case)
     answers = sum(len(answers) for visit in case for answers in visit.answers)
     arguments = sum(_weight(call.arguments) for call in calls)
-    return len(case), len(calls), len(replies), flags, answers, arguments
+    return len(case), len(calls), len(replies), flags, prompts, answers, arguments
 
 
 def _weight(value: object) -> int:
@@ -83,7 +85,14 @@ def _smaller_visits(desk: Desk, visit: Visit) -> Iterator[Visit]:
         yield replace(visit, replies=replies[half:])
     for place in range(len(replies)):
         yield replace(visit, replies=(*replies[:place], *replies[place + 1 :]))
-    for plain in ({"dies_at": None}, {"endless": False}, {"together": False}, {"answers": ()}):
+    plain_prompt = (desk.prompts or (_PLAIN.prompt,))[0]
+    for plain in (
+        {"dies_at": None},
+        {"endless": False},
+        {"together": False},
+        {"answers": ()},
+        {"prompt": plain_prompt},
+    ):
         if any(getattr(visit, name) != value for name, value in plain.items()):
             yield replace(visit, **plain)
     for place, reply in enumerate(replies):

@@ -1,8 +1,10 @@
 """Tools that run for real, and are watched: what they raise, how long they block the event loop, where they wait."""
 
+import asyncio
 import copy
 import inspect
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Mapping
@@ -140,6 +142,13 @@ def place_of_error(error: BaseException, files: frozenset[str]) -> str:
     return f"{_short(frames[-1].filename)}:{frames[-1].lineno} in {frames[-1].name}" if frames else ""
 
 
+def waiting_functions(files: frozenset[str]) -> dict[str, str]:
+    """Return the functions in these files that wait, in a task or in a thread, each with its place."""
+    coroutines = [task.get_coro() for task in asyncio.all_tasks()]
+    places = [*sorted(_place_of(coroutine, files) for coroutine in coroutines), _place_in_threads(files)]
+    return {place.rpartition(" in ")[2]: place for place in places if place}
+
+
 def place_of_frame(frame: FrameType | None, files: frozenset[str]) -> str:
     """Return the innermost place in these files of a running frame."""
     while frame is not None and frame.f_code.co_filename not in files:
@@ -153,13 +162,16 @@ def _place_of(coroutine: object, files: frozenset[str]) -> str:
         frame = getattr(coroutine, "cr_frame", None)
         if isinstance(frame, FrameType) and frame.f_code.co_filename in files:
             place = _show(frame)
-        coroutine = getattr(coroutine, "cr_await", None)
+        # The engine awaits functions of the app through an object that notes their work.
+        coroutine = getattr(coroutine, "cr_await", getattr(coroutine, "_work", None))
     return place
 
 
 def _place_in_threads(files: frozenset[str]) -> str:
-    places = (place_of_frame(frame, files) for frame in sys._current_frames().values())  # noqa: SLF001 (documented)
-    return next(filter(None, places), "")
+    """Return the place of the first other thread in these files."""
+    frames = sys._current_frames()  # noqa: SLF001 (documented)
+    frames.pop(threading.get_ident(), None)
+    return next(filter(None, (place_of_frame(frame, files) for frame in frames.values())), "")
 
 
 def _show(frame: FrameType) -> str:

@@ -1,13 +1,18 @@
-"""The outside world of a desk, as far as it can be seen: the data of its modules, and the rows of their databases."""
+"""The outside world of a desk, as far as it can be seen: the data, files and rows that its modules name."""
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from types import ModuleType
 from typing import Final
 
 _MOST_ROWS: Final = 1000
+_MOST_FILES: Final = 100
 #: Containers whose items are counted.
 _CONTAINERS: Final = (list, dict, set, Mapping)
+#: The beginning of a file that is a database.
+_SQLITE: Final = b"SQLite format 3"
 
 
 def rows_of(database: sqlite3.Connection, most: int) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
@@ -20,8 +25,20 @@ def rows_of(database: sqlite3.Connection, most: int) -> Iterator[tuple[str, list
 
 
 def sizes_of(modules: Sequence[ModuleType]) -> dict[str, int]:
-    """Return how much each container of the modules has, by its name: its items, or the rows of a table."""
-    return dict(_sizes([(name, value) for module in modules for name, value in vars(module).items()]))
+    """Return how much each container of the modules has, by its name: its items, its rows, its files and their bytes.
+
+    Containers are data, databases, and paths of files and folders, also as attributes of the modules' objects.
+    """
+    names = {module.__name__ for module in modules}
+    values = [item for module in modules for item in vars(module).items()]
+    inner = [
+        (f"{name}.{field}", item)
+        for name, value in values
+        if type(value).__module__ in names or (isinstance(value, type) and value.__module__ in names)
+        for field, item in getattr(value, "__dict__", {}).items()
+        if not field.startswith("__")
+    ]
+    return dict(_sizes([*values, *inner]))
 
 
 def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
@@ -30,8 +47,29 @@ def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
             continue
         if isinstance(value, sqlite3.Connection):
             yield from ((f"{name}.{table}", len(rows)) for table, rows in rows_of(value, _MOST_ROWS))
+        elif isinstance(value, Path):
+            yield from _sizes_of_files(name, value)
         elif isinstance(value, _CONTAINERS):
             yield name, len(value) + sum(len(item) for item in _items(value) if isinstance(item, list | dict | set))
+
+
+def _sizes_of_files(name: str, path: Path) -> Iterator[tuple[str, int]]:
+    """Return the bytes of a file, the rows of one that is a database, or the files of a folder and their bytes."""
+    try:
+        files = sorted(file for file in path.iterdir() if file.is_file())[:_MOST_FILES] if path.is_dir() else [path]
+        if path.is_dir():
+            yield name, len(files)
+        for file in files:
+            with file.open("rb") as opened_file:
+                is_database = opened_file.read(len(_SQLITE)) == _SQLITE
+            if is_database:
+                with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
+                    rows = list(rows_of(database, _MOST_ROWS))
+                yield from ((f"{name}/{file.name}.{table}", len(stored)) for table, stored in rows)
+            else:
+                yield f"{name}/{file.name}" if path.is_dir() else name, file.stat().st_size
+    except (OSError, sqlite3.Error):
+        return
 
 
 def _items(value: object) -> Sequence[object]:
