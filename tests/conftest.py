@@ -3,7 +3,7 @@
 `make test` leaves out the tests marked `slow`; `make test-all` runs all tests, and each worker begins with its share of
 the slow ones. A test is slow if
 
-- it takes more than a quarter of a second on an idle machine, alone or with its variants, or
+- it takes more than a quarter of a second on an idle machine, or more than a second with its variants, or
 - it needs a browser, Temporal, a model server or npm, or stops or kills a PostgreSQL server, or
 - it is about the command at a terminal, beside other processes, or under signals, or
 - it is a campaign, a sweep or a walk, or it reads or runs the documentation.

@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,15 @@ ALLOWED = {
 LIBRARIES = {"msgspec", "pydantic", "pydantic_core", "transitions", "turnwright_proof", "turnwright_states"}
 
 
+@cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    """The syntax of a module."""
+    return tuple(ast.walk(ast.parse(module.read_text(encoding="utf-8"))))
+
+
 def imported(module: Path) -> Iterator[str]:
     """The full names of what a module imports, relative imports left out."""
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -70,35 +77,32 @@ def test_importing_the_machine_loads_no_io() -> None:
     assert (child.stdout.strip(), child.stderr) == ("[]", "")
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_names_a_clock_a_socket_or_a_file(module: Path) -> None:
-    roots = {name.split(".")[0] for name in imported(module)}
-    assert not roots & FOREIGN
-    assert roots <= ALLOWED | LIBRARIES
+def test_no_module_names_a_clock_a_socket_or_a_file() -> None:
+    for module in MODULES:
+        roots = {name.split(".")[0] for name in imported(module)}
+        assert not roots & FOREIGN, module
+        assert roots <= ALLOWED | LIBRARIES, module
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_asks_for_the_present_time(module: Path) -> None:
+def test_no_module_asks_for_the_present_time() -> None:
     """A time of the journal is written in UTC, and needs no clock."""
-    nodes = ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-    assert not attributes & {"now", "utcnow", "today", "localtime", "astimezone"}
+    for module in MODULES:
+        attributes = {node.attr for node in nodes(module) if isinstance(node, ast.Attribute)}
+        assert not attributes & {"now", "utcnow", "today", "localtime", "astimezone"}, module
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_loads_the_extensions_of_transitions(module: Path) -> None:
+def test_no_module_loads_the_extensions_of_transitions() -> None:
     """They load asyncio and subprocess: only the diagram writer may."""
-    assert not [name for name in imported(module) if name.startswith("transitions.")]
+    for module in MODULES:
+        assert not [name for name in imported(module) if name.startswith("transitions.")], module
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.name)
-def test_no_module_opens_prints_or_imports_by_name(module: Path) -> None:
-    called = {
-        node.func.id
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    }
-    assert not called & {"open", "print", "input", "__import__", "exec"}
+def test_no_module_opens_prints_or_imports_by_name() -> None:
+    for module in MODULES:
+        called = {
+            node.func.id for node in nodes(module) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        assert not called & {"open", "print", "input", "__import__", "exec"}, module
 
 
 def test_purity_tests_cover_every_module() -> None:

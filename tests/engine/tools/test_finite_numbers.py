@@ -73,13 +73,19 @@ def both(kind: object, value: JsonValue) -> None:
         parse({"number": value})
 
 
+def is_refused(kind: object, value: JsonValue) -> bool:
+    """Whether the check asks for a number."""
+    try:
+        both(kind, value)
+    except ToolInputError as error:
+        return "number" in str(error)
+    return False
+
+
 @pytest.mark.parametrize(("kind", "holding"), HOLDERS)
-@pytest.mark.parametrize("text", TEXTS)
-def test_text_converting_to_no_finite_number_is_invalid(kind: object, holding: Any, text: str) -> None:  # noqa: ANN401
-    if (kind is Decimal and "99" in text) or (kind == int | float and text.isdigit()):
-        return  # a large number, and finite
-    with pytest.raises(ToolInputError, match="number"):
-        both(kind, holding(text))
+def test_text_converting_to_no_finite_number_is_invalid(kind: object, holding: Any) -> None:  # noqa: ANN401
+    large = [text for text in TEXTS if (kind is Decimal and "99" in text) or (kind == int | float and text.isdigit())]
+    assert [text for text in TEXTS if not is_refused(kind, holding(text))] == large
 
 
 @pytest.mark.parametrize("kind", [float, list[float], object, JsonValue, Any, dict[str, object]])
@@ -91,9 +97,9 @@ def test_non_json_token_is_invalid(kind: object, number: float) -> None:
 
 
 @pytest.mark.parametrize(("kind", "holding"), HOLDERS)
-@pytest.mark.parametrize("number", ["2.5", 2.5, 3])
-def test_a_finite_number_is_valid(kind: object, holding: Any, number: JsonValue) -> None:  # noqa: ANN401 (of any type)
-    both(kind, holding(number))
+def test_a_finite_number_is_valid(kind: object, holding: Any) -> None:  # noqa: ANN401 (of any type)
+    for number in ("2.5", 2.5, 3):
+        both(kind, holding(number))
 
 
 @pytest.mark.parametrize(

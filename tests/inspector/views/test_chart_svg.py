@@ -62,6 +62,7 @@ def test_line_begins_with_the_row_number() -> None:
         assert line.findtext("text") == line.get("data-rows")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", EVERY_ROW)
 def test_taken_row_highlights_line_arrow_and_states(number: int) -> None:
     root = drawn(Lit({number: 3}, None, State.CHECK, ended=False))

@@ -130,7 +130,7 @@ def test_body_of_a_late_step_costs_no_more_than_an_early_body(
     wire: Callable[[Capabilities], Build], capabilities: Capabilities, *, hinted: bool
 ) -> None:
     build, calls = wire(capabilities), list[int]()
-    for request in turn(60, hinted=hinted):
+    for request in turn(30, hinted=hinted):
         profile = cProfile.Profile()
         profile.runcall(build, request)
         calls.append(int(getattr(pstats.Stats(profile), "total_calls", 0)))

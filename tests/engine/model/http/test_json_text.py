@@ -137,10 +137,10 @@ def test_index_is_read_in_any_form(value: JsonValue, expected: int | None) -> No
 @pytest.mark.parametrize(
     "raw", ['{"note": "%s", "n": }', '{"note": "x %s y", "n": [1, }', '["%s"]', '["x %s y"]', '{"n": 1}{"m": "%s"}']
 )
-@pytest.mark.parametrize("distance", range(0, 70, 3))
-def test_damage_never_quotes_a_part_of_a_word(raw: str, distance: int) -> None:
+def test_damage_never_quotes_a_part_of_a_word(raw: str) -> None:
     """A page recognizes a secret of its environment only by the whole text."""
-    quote = damage_of(raw % f"{'a' * distance} correct-horse-battery {'a' * distance}").replace(
-        "correct-horse-battery", ""
-    )
-    assert not any(part in quote for part in ("correct", "horse", "battery"))
+    for distance in range(0, 70, 3):
+        quote = damage_of(raw % f"{'a' * distance} correct-horse-battery {'a' * distance}").replace(
+            "correct-horse-battery", ""
+        )
+        assert not any(part in quote for part in ("correct", "horse", "battery")), distance

@@ -174,6 +174,7 @@ def test_fast_and_plain_path_read_alike(
     assert run(make, sse(BEGUN, done=False), quick) == run(make, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIELDS)
 def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
     """In each object of a chunk that is quick, each field that means something anywhere, with each such value."""

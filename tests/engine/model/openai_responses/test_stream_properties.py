@@ -271,6 +271,7 @@ def test_the_result_does_not_depend_on_the_cuts(data: bytes, cuts: list[int]) ->
     assert run(bounded, *events_in(data)) == run(bounded, data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WATCHED)
 def test_fast_path_sees_every_field_of_the_plain_path(name: str) -> None:
     for index, value in product((0, 2), TELLING):
