@@ -43,7 +43,7 @@ from turnwright.tools.errors import ToolError, describe, holds
 from turnwright.tools.function_tool import FunctionTool
 from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.tool import Tool
-from turnwright.tools.tool_work import is_its_own, log_bug
+from turnwright.tools.tool_work import log_bug
 from turnwright.tools.work_item import JobOutcome
 from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
@@ -307,7 +307,9 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     except Exception:
         raise
     except BaseException as error:
-        raise await _model_error(model.name, error) from error
+        from turnwright.hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
+
+        raise await own_error(model.name, error) from error
     finally:
         close = getattr(stream, "aclose", None)
         if close is not None:
@@ -318,15 +320,6 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     if not is_blank(reply.text) or (reply.calls and isinstance(action, CallModel)):
         segment.reply_complete()
     return reply
-
-
-async def _model_error(model: str, error: BaseException) -> ModelError:
-    """Return the error of a model whose own code raised a cancellation or an exit. Raises those of others."""
-    from turnwright.hooks.asking import is_canceled_by_task  # noqa: PLC0415 (few models raise these)
-
-    if is_canceled_by_task() or not await is_its_own(error):
-        raise error
-    return ModelError(f"model {model} raised {describe(error)}. Try again.", cause=Cause.INTERRUPTED)
 
 
 def _checked_reply(model: str, reply: ModelResponse | None) -> ModelResponse:

@@ -162,7 +162,13 @@ class Compactor:
                 if isinstance(item, ModelResponse):
                     return item
                 if self._segment.setup.stop_repetition and repetition.add(item):
-                    raise repeats_itself(self._model.name)
+                    raise repeats_itself(self._model.name)  # noqa: TRY301 (the stream is closed however it ends)
+        except Exception:
+            raise
+        except BaseException as error:
+            from turnwright.hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
+
+            raise await own_error(self._model.name, error) from error
         finally:
             close = getattr(stream, "aclose", None)
             if close is not None:

@@ -17,6 +17,7 @@ from turnwright.tools.loop_handle import in_thread
 from turnwright.tools.timing import CLOCK, noting_wait
 from turnwright.tools.tool_work import is_its_own
 from turnwright.tools.work_item import WorkItem
+from turnwright_states import Cause
 
 #: Seconds that a hook or a guardrail may take if it sets no `timeout`.
 TIMEOUT: Final = 30.0
@@ -107,13 +108,20 @@ async def ask(
     except Exception:
         raise
     except BaseException as error:
-        if is_canceled_by_task() or not await is_its_own(error):
+        if _is_canceled_by_task() or not await is_its_own(error):
             raise
         raise HookFailedError(f"{subject} raised {describe(error)}") from error
     return question.answer
 
 
-def is_canceled_by_task() -> bool:
+async def own_error(model: str, error: BaseException) -> ModelError:
+    """Return the error of a model whose own code raised a cancellation or an exit. Raises those of others."""
+    if _is_canceled_by_task() or not await is_its_own(error):
+        raise error
+    return ModelError(f"model {model} raised {describe(error)}. Try again.", cause=Cause.INTERRUPTED)
+
+
+def _is_canceled_by_task() -> bool:
     """Whether the task that drives the turn was itself canceled, which no scope notices."""
     import asyncio  # noqa: PLC0415 (not every loop is asyncio's)
 

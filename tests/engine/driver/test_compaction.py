@@ -1,5 +1,8 @@
 """A long conversation is made shorter before a model call, and every part of it stays paired."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 import pytest
 
 from turnwright import Agent, Engine, tool
@@ -7,7 +10,7 @@ from turnwright.agent import Compact
 from turnwright.driver.compaction import summary_settings
 from turnwright.message import Message, ToolResultPart
 from turnwright.model.model_settings import Effort, ModelSettings
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.transcript.compaction import CLEARED, cut_before, oldest_steps
@@ -78,6 +81,23 @@ async def test_overflow_without_a_compaction_ends_the_turn() -> None:
     engine, _ = engine_of(ModelError("too long", cause=Cause.CONTEXT_OVERFLOW))
     turn = await engine.run(Agent(name="Reader"), "Read.")
     assert (turn.outcome, turn.reason) == (Outcome.FAILED, EndReason.CONTEXT_OVERFLOW)
+
+
+async def test_cancellation_raised_by_the_summary_model_itself_is_tried_again() -> None:
+    class Summaries(ScriptedModel):
+        async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
+            if not self.requests:
+                self.requests.append(request)
+                raise asyncio.CancelledError
+            async for item in super().stream(request):
+                yield item
+
+    writer = Summaries("A summary.", name="cheap")
+    model = ScriptedModel(reads(1, 20), reads(2, 90), "Done.")
+    engine = Engine(model=model, models={"cheap": writer}.__getitem__, tools=[read])
+    agent = Agent(name="Reader", compaction=SMALL.model_copy(update={"model": "cheap"}))
+    assert (await engine.run(agent, "Read.")).text == "Done."
+    assert "A summary." in texts(model.requests[-1])[0]
 
 
 @pytest.mark.parametrize("most", [1, 3])
