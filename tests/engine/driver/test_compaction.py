@@ -84,10 +84,12 @@ async def test_overflow_without_a_compaction_ends_the_turn() -> None:
 
 
 async def test_cancellation_raised_by_the_summary_model_itself_is_tried_again() -> None:
+    failures: list[ModelRequest] = []
+
     class Summaries(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncIterator[Delta | ModelResponse]:
-            if not self.requests:
-                self.requests.append(request)
+            if not failures:
+                failures.append(request)
                 raise asyncio.CancelledError
             async for item in super().stream(request):
                 yield item
