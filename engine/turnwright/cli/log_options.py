@@ -79,7 +79,7 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
 
     # Typer reads the parameters of a function from these two attributes.
     vars(spread).update(__signature__=inspect.Signature(list(parameters.values())))
-    spread.__annotations__ = {name: optionameter.annotation for name, optionameter in parameters.items()}
+    spread.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
     del spread.__wrapped__
     return spread
 

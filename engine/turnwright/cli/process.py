@@ -136,7 +136,7 @@ class _EnvironmentSecrets(Secrets):
 
 
 class _OneLine(logging.Formatter):
-    """Formats a log record as one line, without secrets. An error is its type and its text, without a traceback.
+    """Formats a log record as one line, without secrets. An error is its type, its text, and the user's line.
 
     A line break becomes an escape, because some records quote a server or a model.
     """
@@ -152,8 +152,27 @@ class _OneLine(logging.Formatter):
         text = record.getMessage()
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            text = f"{text}: {type(error).__name__}: {error}"
+            words = f"{type(error).__name__}: {error}"
+            text = f"{text if text.endswith(words) else f'{text}: {words}'}{_place_of(error)}"
         return _escape_breaks(self._secrets.hide(text).rstrip())
+
+
+def _place_of(error: BaseException) -> str:
+    """Return the innermost line of the user's own code in the traceback of an error, in brackets; empty without one."""
+    from sysconfig import get_paths  # noqa: PLC0415 (after an error only)
+
+    from turnwright.tools.load import LOADED_NAME  # noqa: PLC0415 (as above)
+
+    while error.__cause__ is not None:
+        error = error.__cause__
+    installed = (get_paths()["stdlib"], get_paths()["purelib"], "<")
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        is_ours = module.startswith("turnwright") and not module.startswith(LOADED_NAME)
+        if not is_ours and not file.startswith(installed):
+            place = f" ({file}, line {line})"
+    return place
 
 
 class _Stamped(_OneLine):

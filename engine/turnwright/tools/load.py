@@ -19,6 +19,8 @@ from turnwright.errors import ConfigError
 from .tool import Tool
 
 _LOG: Final = logging.getLogger(__name__)
+#: The beginning of the name of a module that is loaded from a path.
+LOADED_NAME: Final = "turnwright_tools_"
 _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
 _IN_MODULE: Final = re.compile(r"{name}(?:\.{name})*:{name}(?:\.{name})*".format(name=r"[^\W\d]\w*"))
 
@@ -92,7 +94,7 @@ def _load_file(spec: str) -> ModuleType:
     if not path.is_file():
         raise ConfigError(f"there is no file {spec}: give the path of a .py file, or the name of a module")
     # The name depends on the path, so that two files called tools.py are two modules.
-    name = f"turnwright_tools_{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
+    name = f"{LOADED_NAME}{sha256(str(path).encode(errors='replace')).hexdigest()[:12]}"
     module_spec = importlib.util.spec_from_file_location(name, path)
     loader = module_spec.loader if module_spec else None
     if module_spec is None or loader is None:

@@ -229,6 +229,7 @@ def test_warning_is_a_single_line_by_default(cli: "Cli", raises: list[str]) -> N
     err = logged(cli, 0, *raises)
     warning = "turnwright: the approval check of tool erase raised; its call is refused: ValueError: *** "
     assert (err.startswith(warning), err.count("\n")) == (True, 1)
+    assert err.endswith("mine.py, line 8)\n"), "the user's own line"
 
 
 @pytest.mark.parametrize("spelled", FORMATS)
