@@ -253,6 +253,8 @@ def test_unenforceable_limits_are_refused() -> None:
         guarded("chat", cost=1.0)
     with pytest.raises(TypeError, match="not str"):
         guarded("chat").reply("Hello")
+    with pytest.raises(TypeError, match="pass it, not its message"):
+        guarded("chat").reply({"role": "assistant", "content": "Hello"})
 
 
 @pytest.mark.parametrize(

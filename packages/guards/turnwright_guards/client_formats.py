@@ -65,6 +65,8 @@ class _Chat:
 
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
+        if "choices" not in data and ("role" in data or "message" in data):
+            raise TypeError("a reply is the client's whole object, with `choices`: pass it, not its message")
         choice = (data.get("choices") or [{}])[0]
         message = _without_nulls(choice.get("message") or {})
         entries: list[Json] = message.pop("tool_calls", [])
