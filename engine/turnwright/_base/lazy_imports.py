@@ -11,12 +11,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
-def lazy_imports(package: str, homes: "Mapping[str, str]") -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
+def lazy_imports(
+    package: str, homes: "Mapping[str, str]", *, extra: str = ""
+) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
     """Return `__getattr__` and `__dir__` for a package. `homes` has the module of each lazy name.
 
     A module is relative to the package (`.module`), or absolute. Type checkers read the same imports under
     `if TYPE_CHECKING`. Each name is imported once and then kept. `__getattr__` raises `AttributeError` for an unknown
-    name, and the errors of the import.
+    name, and the errors of the import: if a library is missing, with the `extra` that installs it.
     """
 
     def get(name: str) -> object:
@@ -24,7 +26,14 @@ def lazy_imports(package: str, homes: "Mapping[str, str]") -> "tuple[Callable[[s
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         from importlib import import_module  # noqa: PLC0415 (a package is imported without it)
 
-        exported: object = getattr(import_module(homes[name], package), name)
+        try:
+            exported: object = getattr(import_module(homes[name], package), name)
+        except ModuleNotFoundError as missing:
+            if not extra:
+                raise
+            library = (missing.name or "a library").partition(".")[0]
+            advice = f"{package}.{name} needs {library}: pip install '{extra}'"
+            raise ModuleNotFoundError(advice, name=missing.name) from missing
         setattr(sys.modules[package], name, exported)
         return exported
 

@@ -131,9 +131,7 @@ def temporal() -> "type[Temporal]":
     try:
         from turnwright.runtime import Temporal  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise ConfigError(
-            f"--temporal-address: Temporal's client cannot be imported ({error}): pip install 'turnwright[temporal]'"
-        ) from error
+        raise ConfigError(f"--temporal-address: {error}") from error
     _quieten()
     return Temporal
 

@@ -57,5 +57,7 @@ def test_missing_temporal_extra_is_named(command: tuple[str, ...], tmp_path_fact
         check=False,
     )
     assert ran.returncode == 2
-    assert ran.stderr.startswith("turnwright: --temporal-address: Temporal's client cannot be imported (")
-    assert ran.stderr.endswith("): pip install 'turnwright[temporal]'\n")
+    assert ran.stderr == (
+        "turnwright: --temporal-address: turnwright.runtime.Temporal needs temporalio:"
+        " pip install 'turnwright[temporal]'\n"
+    )
