@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from turnwright import tool
 from turnwright.agent import BUDGET_FIELDS, Agent
 from turnwright.errors import ConfigError
+from turnwright.model import ScriptedModel
 from turnwright_states import Limits
 
 #: Uses every kind of deferred model for the first time in many threads at once, and prints what they raised.
@@ -224,6 +225,11 @@ WRONG: list[tuple[dict[str, object], str]] = [
         {"tools": [look]},
         "must be the name of a tool, not <FunctionTool look>: give tools to the engine, as in `Engine(tools=[look])`",
     ),
+    (
+        {"model": ScriptedModel},
+        "must be text, not <class 'turnwright.model.scripted.ScriptedModel'>: give the model to",
+    ),
+    ({"hooks": [print]}, "must be a hook: a function below @before_tool or another such decorator"),
     ({"tools": [7]}, "must be the name of a tool, not 7"),
     ({"colour": 5}, "is unknown: use one of name, description, mode, instructions, template, steps, budget"),
     ({"mode": "sub"}, "must be 'primary', 'subagent' or 'all', not 'sub'"),

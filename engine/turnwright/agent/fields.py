@@ -48,6 +48,11 @@ _UNPRINTABLE: Final = frozenset({"Cc", "Cs", "Zl", "Zp"})
 #: No limit needs more digits, and numbers of thousands of digits cannot be printed.
 _MAX_NUMBER: Final = 10**18
 _MAX_MESSAGE: Final = 200
+#: What an app makes of its functions for these fields.
+_DECORATED: Final = {
+    "hooks": "must be a hook: a function below @before_tool or another such decorator, or an object of Hooks",
+    "guardrails": "must be a guardrail: a function below @input_guardrail or another such decorator",
+}
 _MAX_BITS: Final = 2000
 
 
@@ -211,7 +216,7 @@ def tidied(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo])
 
 def problem(details: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
     """Return what is wrong with a value, to follow the name of its field. `fields` are the existing fields."""
-    context = details.get("ctx", {})
+    context, field = details.get("ctx", {}), "".join(map(str, details["loc"][:1]))
     match details["type"]:
         case "agent":
             return str(context["problem"])
@@ -225,13 +230,20 @@ def problem(details: ErrorDetails, fields: Mapping[str, FieldInfo]) -> str:
         case "literal_error":
             requirement = f"must be {context['expected']}"
         case "string_type":
-            requirement = "must be the name of a tool" if details["loc"][:1] == ("tools",) else "must be text"
+            requirement = "must be the name of a tool" if field == "tools" else "must be text"
+        case "is_instance_of" if field in _DECORATED:
+            requirement = _DECORATED[field]
         case "tuple_type":
             requirement = "must be a list of names"
         case _:
             requirement = details["msg"].replace("Input should be", "must be")
-    hint = _where_functions_go(details["input"]) if details["loc"][:1] == ("tools",) else ""
-    return f"{requirement}, not {shorten(details['input'])}{hint}"
+    return f"{requirement}, not {shorten(details['input'])}{_hint_for(field, details['input'])}"
+
+
+def _hint_for(field: str, value: object) -> str:
+    if field == "model" and hasattr(value, "stream"):
+        return ": give the model to the engine, as in `Engine(model=...)`"
+    return _where_functions_go(value) if field == "tools" else ""
 
 
 def _unknown_in(field: FieldInfo, name: str) -> str:

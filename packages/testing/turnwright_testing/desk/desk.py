@@ -66,7 +66,8 @@ def load_desk(source: str, agent: str = "", *, tools: str = "", root: str = ".")
     chosen = [desk for desk in desks if agent in ("", desk.agent.name)]
     if len(chosen) != 1:
         names = ", ".join(desk.agent.name for desk in desks)
-        raise ConfigError(f"{source} has {len(chosen)} agents of the name {agent!r}: choose one of {names}")
+        missing = f"no agent of the name {agent!r}" if agent else f"{len(desks)} agents"
+        raise ConfigError(f"{source} has {missing}: choose one of {names}")
     return chosen[0]
 
 
