@@ -376,14 +376,17 @@ def _find_repeated(calls: Sequence[ResponseToolCall]) -> list[int]:
 
     Equal ids alone say nothing, because some servers give one id to all calls.
     """
-    ids = [call.id for call in calls if call.id and isinstance(call.id, str)]
+    ids = [call.id for call in calls if call.id]
     if len({*ids}) == len(ids):
         return []
-    return [
-        place
-        for place, call in enumerate(calls)
-        if call.id and (call.id, call.name, call.arguments) in [(c.id, c.name, c.arguments) for c in calls[:place]]
-    ]
+    calls_seen: set[tuple[str, str, str]] = set()
+    places: list[int] = []
+    for place, call in enumerate(calls):
+        sent_call = (call.id, call.name, repr(call.arguments))
+        if call.id and sent_call in calls_seen:
+            places.append(place)
+        calls_seen.add(sent_call)
+    return places
 
 
 def _problem_of_cut_off(reply: ModelResponse) -> str:
