@@ -140,7 +140,9 @@ def _slices(rules: RuleList, tools: Sequence[str]) -> Iterator[RuleSlice]:
         # A rule that another one helps holds alone too: more starts are possible then.
         parts = [wide] if len(alphabet_of(SmallSlice(wide), *VALUES[-2])) <= _MOST_ALPHABET else []
         for part in parts or [slice_rules((pair,), subject, tools) for pair in judges]:
-            roles = frozenset(_signature(part.rules, tool) for tool in part.tools), _signature(part.rules, subject)
+            # A walk reads the rules and the roles of tools, not which of the tools was judged.
+            names = tuple(rule.name for rule, _ in part.rules)
+            roles = names, frozenset(_signature(part.rules, tool) for tool in part.tools)
             if part.rules and roles not in known_roles:
                 known_roles.add(roles)
                 yield part
