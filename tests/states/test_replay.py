@@ -162,13 +162,13 @@ def test_journal_ending_inside_an_event_lacks_the_next_fact(setting: Setting, at
         assert fault_seq == end + 1 or (closed and fault_seq is None)
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-def test_journals_of_all_kinds_hold(name: str) -> None:
-    replayed = checked(JOURNALS[name])
-    assert replayed.check.verdict is Verdict.HOLDS, replayed.check.detail
-    assert replayed.check.claim == CLAIM
-    assert "; the turn ended: " in replayed.check.detail
-    assert replayed.fault is None
+def test_journals_of_all_kinds_hold() -> None:
+    for name, journal in JOURNALS.items():
+        replayed = checked(journal)
+        assert replayed.check.verdict is Verdict.HOLDS, f"{name}: {replayed.check.detail}"
+        assert replayed.check.claim == CLAIM, name
+        assert "; the turn ended: " in replayed.check.detail, name
+        assert replayed.fault is None, name
 
 
 def test_replay_takes_step_start_times_from_facts_and_computes_the_rest(begin: Begin) -> None:
@@ -316,12 +316,11 @@ def test_swapped_neighbors_are_reported_at_either_place(setting: Setting, at: in
         assert fault_seq == start + 1
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-def test_no_fact_may_follow_an_end(name: str) -> None:
-    journal = JOURNALS[name]
-    for fact in journal:
-        assert fault([*journal, fact]) == len(journal) + 1
-    assert "the turn had already ended (" in why([*journal, journal[1]])
+def test_no_fact_may_follow_an_end() -> None:
+    for name, journal in JOURNALS.items():
+        for fact in journal:
+            assert fault([*journal, fact]) == len(journal) + 1, name
+        assert "the turn had already ended (" in why([*journal, journal[1]]), name
 
 
 class Forgery(StrEnum):
@@ -623,17 +622,16 @@ def test_journal_must_begin_exactly_once() -> None:
     assert checked(journal[1:]).check.claim == CLAIM
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-def test_omitted_or_invented_notice_is_refused(name: str) -> None:
+def test_omitted_or_invented_notice_is_refused() -> None:
     """A limit at 80 % has one notice, when it is reached. Recomputed hashes do not help."""
-    journal = JOURNALS[name]
-    limits = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
-    for place, fact in enumerate(journal):
-        if isinstance(fact, f.Notice):
-            assert fault(sealed([*journal[:place], *journal[place + 1 :]])) == place + 1
-    invented = f.Notice(elapsed=journal[0].elapsed, state=journal[0].state, limit="tool_calls", used=1, of=1)
-    if "tool_calls" not in limits:
-        assert fault(sealed([journal[0], invented, *journal[1:]])) == 2
+    for name, journal in JOURNALS.items():
+        limits = {fact.limit for fact in journal if isinstance(fact, f.Notice)}
+        for place, fact in enumerate(journal):
+            if isinstance(fact, f.Notice):
+                assert fault(sealed([*journal[:place], *journal[place + 1 :]])) == place + 1, name
+        invented = f.Notice(elapsed=journal[0].elapsed, state=journal[0].state, limit="tool_calls", used=1, of=1)
+        if "tool_calls" not in limits:
+            assert fault(sealed([journal[0], invented, *journal[1:]])) == 2, name
 
 
 def test_time_does_not_go_back(begin: Begin) -> None:
@@ -1042,7 +1040,7 @@ def test_invalid_call_key_is_refused(begin: Begin, call: ToolCall, change: dict[
     assert f"fact 3 of the journal: model_replied: {words}" in why([*turn.facts[:2], forged])
 
 
-@pytest.mark.parametrize("calls", [512, 513, 100_000])
+@pytest.mark.parametrize("calls", [512, 513, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_reply_asks_for_512_calls_at_most(begin: Begin, calls: int) -> None:
     """A larger journal is refused before its parts are read, so that no journal takes minutes."""
     turn = begin()
@@ -1130,19 +1128,19 @@ def test_stop_is_inferred_completely(begin: Begin, where: State, last: Input) ->
     assert checked(turn.facts).groups[-1].event == last
 
 
-@pytest.mark.parametrize("name", JOURNALS)
-def test_truncated_journal_holds_only_at_a_group_boundary(name: str) -> None:
+def test_truncated_journal_holds_only_at_a_group_boundary() -> None:
     """At each fact: the events are those of the whole, and inside a group the first missing fact is named."""
-    journal = JOURNALS[name]
-    whole = checked(journal).groups
-    ends = {group.last: place for place, group in enumerate(whole, start=1)}
-    for length in range(1, len(journal)):
-        replayed = checked(journal[:length])
-        if length in ends:
-            assert replayed.check.verdict is Verdict.HOLDS
-            assert [group.event for group in replayed.groups] == [group.event for group in whole[: ends[length]]]
-        elif replayed.check.verdict is Verdict.VIOLATED:
-            assert fault(journal[:length]) == length + 1
+    for name, journal in JOURNALS.items():
+        whole = checked(journal).groups
+        ends = {group.last: place for place, group in enumerate(whole, start=1)}
+        for length in range(1, len(journal)):
+            replayed = checked(journal[:length])
+            if length in ends:
+                assert replayed.check.verdict is Verdict.HOLDS, name
+                events = [group.event for group in whole[: ends[length]]]
+                assert [group.event for group in replayed.groups] == events, name
+            elif replayed.check.verdict is Verdict.VIOLATED:
+                assert fault(journal[:length]) == length + 1, name
 
 
 def test_difference_is_quoted_briefly_with_the_field_name(begin: Begin) -> None:

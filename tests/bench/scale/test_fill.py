@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 SHAPES = (Shape(steps=0), Shape(steps=1, calls=8), Shape(steps=3, calls=9), Shape(steps=1, calls=32))
 
 
-@pytest.fixture(params=["SQLite", "PostgreSQL"])
+@pytest.fixture(params=["SQLite", pytest.param("PostgreSQL", marks=pytest.mark.slow)])
 async def filling(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Filling]:
     """Yield a store whose counters count nothing but what a test does."""
     if request.param == "SQLite":
