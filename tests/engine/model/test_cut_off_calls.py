@@ -185,6 +185,8 @@ def test_a_pydantic_ai_call_without_arguments_is_incomplete(arguments: str | dic
     cut = PydanticResponse([TextPart("a"), *parts], finish_reason="length")
     assert arguments_in(whole_reply(cut)) == [{"scope": "tmp"}, None]
     assert arguments_in(whole_reply(PydanticResponse(parts, finish_reason="tool_call"))) == [{"scope": "tmp"}, {}]
+    unknown = PydanticResponse(parts, provider_details={"finish_reason": "token_limit"})
+    assert arguments_in(whole_reply(unknown)) == [{"scope": "tmp"}, None]
 
 
 def cleanup_tool(ran: list[str]) -> Tool:

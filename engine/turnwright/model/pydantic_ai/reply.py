@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
-from turnwright.model.http.reply_builder import BROKEN, FINISHES, plain_reason
+from turnwright.model.http.reply_builder import BROKEN, FINISHES, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -149,11 +149,14 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
     `first` is the time of its first chunk, in seconds, if it was streamed.
     """
     provider_reason = (response.provider_details or {}).get("finish_reason")
+    calls = tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart))
+    if may_be_cut_off(_reason(response)):
+        calls = tuple(call.without_arguments() if call.is_blank else call for call in calls)
     return ModelResponse(
         text="".join(mend(part.content) for part in response.parts if isinstance(part, pai.TextPart)),
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
         reasoning_details=details_of(response),
-        calls=tuple(_call(part) for part in response.parts if isinstance(part, pai.ToolCallPart)),
+        calls=calls,
         finish=FINISHES.get(_reason(response), Finish.STOP),
         usage=_usage(response.usage),
         finish_reason=provider_reason if isinstance(provider_reason, str) else response.finish_reason,
