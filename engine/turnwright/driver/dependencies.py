@@ -4,7 +4,7 @@ import inspect
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -441,16 +441,25 @@ class Dependencies(msgspec.Struct, frozen=True):
 
         A sub-agent whose tools are not there reaches none: a call of it reports that.
         """
-        agents, reached = [agent], dict[str, Agent]()
+        reached = dict[str, Agent]()
+        for caller, tools in self._tools_below(agent):
+            reached = dict.fromkeys(tools, caller) | reached
+        return reached
+
+    def sub_agents_of(self, agent: Agent) -> list[Agent]:
+        """Return the sub-agents that turns of an agent, and of these, may call. Those without their tools are not."""
+        return [caller for caller, _ in self._tools_below(agent) if caller is not agent]
+
+    def _tools_below(self, agent: Agent) -> Iterator[tuple[Agent, Mapping[str, Tool]]]:
+        agents = [agent]
         for caller in agents:  # the list grows as sub-agents are found
             try:
                 tools = self.tools_for(caller)
             except ConfigError:
                 continue
-            reached = dict.fromkeys(tools, caller) | reached
+            yield caller, tools
             called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
             agents += [agent for agent in called if isinstance(agent, Agent) and agent not in agents]
-        return reached
 
     def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
-from turnwright.errors import UnreadableTurnError
+from turnwright.errors import ConfigError, UnreadableTurnError
 from turnwright.journal.message_history import EarlierJournals
 from turnwright.journal.turn_journal import first_fact
 from turnwright.rules import RuleError, RuleSet, argument_names, make_rule_sets
@@ -41,20 +41,33 @@ def rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) 
 
 
 def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
+    resolved = _check_rules(agent, setup, client_tools)
+    for sub_agent in setup.sub_agents_of(agent):
+        if sub_agent.rules:
+            try:
+                own = _check_rules(sub_agent, setup, ())
+            except RuleError:
+                raise
+            except ConfigError:  # a call of this sub-agent reports it
+                continue
+            inherit_rules(resolved, own)
+    return resolved
+
+
+def _check_rules(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
+    """Check the rules of an agent, and of its engine, against the tools. Returns them as a journal keeps them."""
     reached = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
     own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
-    sets = (*setup.rules, *own_sets)
     tools: dict[str, Collection[str] | None] = dict.fromkeys(client_tools)
     tools |= {name: argument_names(tool.parameters) for name, tool in setup.tools.items()}
-    for rules in sets:
+    for rules in (*setup.rules, *own_sets):
         for warning in rules.check_tools(tools, setup.hosted_tools(agent)):
             _LOG.warning("agent %r: %s", agent.name, warning)
+    # A sub-agent begins with its caller's state of the engine's rules, so a need may be there already.
+    is_called = any(getattr(tool, "agent", None) is agent for tool in setup.tools.values() if tool.delegates)
+    for rules in own_sets if is_called else (*setup.rules, *own_sets):
         _check_needs(rules, agent, reached)
-    resolved = _resolve(sets)
-    for sub_agent in {id(agent): agent for agent in reached.values()}.values():
-        if sub_agent is not agent and sub_agent.rules:
-            inherit_rules(resolved, _resolve((*setup.rules, *make_rule_sets(sub_agent.rules, sub_agent.name))))
-    return resolved
+    return _resolve((*setup.rules, *own_sets))
 
 
 def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:

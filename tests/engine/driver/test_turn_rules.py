@@ -258,6 +258,37 @@ async def test_sub_agents_inherit_the_rules_of_their_caller() -> None:
     assert [broken.by for broken in (*turn.broken, *child.broken)] == [evidence, evidence]
 
 
+async def test_sub_agent_may_use_evidence_of_its_caller() -> None:
+    """Meaning 16: a sub-agent without the needed tool begins with its caller's state, also of the engine's rules."""
+    helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("refund",))
+    lines = (
+        asks_for(("verify", {"order_id": "7"})),
+        asks_for(("Helper", {"prompt": "Pay 7."})),
+        asks_for(("refund", {"order_id": "7"})),
+        "Paid.",
+        "Done.",
+    )
+    async with engine_for(*lines, tools=[*TOOLS, agent_tool(helper)], rules=[VERIFY_FIRST]) as engine:
+        await engine.run(Agent(name="Clerk", tools=("verify", "Helper")), "Pay.")
+    assert RAN == ["verify 7", "refund 7 5"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (Rule("one-refund", never="refund"), "one-refund: a sub-agent and its caller have two rules of this name"),
+        (Rule("own", never="refnd"), "own: no tool is named 'refnd': did you mean 'refund'?"),
+    ],
+)
+async def test_wrong_rule_of_a_sub_agent_is_an_error_before_the_turn(rule: Rule, message: str) -> None:
+    """Also of one whose tools are its caller's too."""
+    helper = Agent(name="Helper", description="Helps.", mode="subagent", tools=("refund",), rules=[rule])
+    async with engine_for("Hi.", tools=[*TOOLS, agent_tool(helper)]) as engine:
+        with pytest.raises(RuleError) as error:
+            await engine.run(Agent(name="Clerk", rules=[ONE_REFUND]), "Pay.")
+    assert str(error.value) == message
+
+
 async def test_rules_are_pinned_for_a_paused_turn() -> None:
     """A turn keeps the rules with which it running, under a new version of its agent and of its engine."""
     ask = Rule("ask", never="look", effect="ask")
