@@ -138,7 +138,7 @@ def migrate(
         echo(f"{shown_store}: schema {versions[1]}, as this release needs it; nothing to migrate")
     else:
         echo(f"{shown_store}: schema {versions[0]} before, {versions[1]} now")
-        if not summarize:
+        if versions[0] and not summarize:
             echo("the inspector may summarize the turns once more; `turnwright migrate --summarize` does it before")
     if summarize:
         echo(f"{shown_store}: {count(use_store(store, _summarize), 'turn')} summarized")
