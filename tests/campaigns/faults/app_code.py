@@ -11,9 +11,11 @@ from turnwright_testing.faults import Witness
 from turnwright_testing.faults.audit import CONSULTED, TRIPPED
 from turnwright_testing.hook_script import DecidedCode, Decision, HookQuestion, Refuses
 
-from .plan import Plan
+from .plan import HELPER_TOOLS, Plan
 
 NAME: Final = "Clerk"
+#: The sub-agent of each trial, which has no code of the app.
+HELPER: Final = Agent(name="Helper", description="Helps.", mode="subagent", tools=HELPER_TOOLS)
 #: What each hook, and the validator, may decide.
 _DECISIONS: Final[Mapping[str, tuple[Decision, ...]]] = {
     "before_model": (ChangeRequest(), None),

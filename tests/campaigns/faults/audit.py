@@ -1,6 +1,6 @@
 """Check one trial against the claims: its journal, its witness, and its model's requests."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -8,6 +8,7 @@ from turnwright_states import CallStatus, Outcome
 from turnwright_states import facts as f
 from turnwright_testing.faults.audit import CLAIMS as TURN_CLAIMS
 from turnwright_testing.faults.audit import WitnessedTurn
+from turnwright_testing.faults.witness import WitnessLine
 
 from .plan import Kill, KillAfter, KillIn
 from .trial import Evidence
@@ -48,8 +49,11 @@ class Audit:
 
 
 def audit(evidence: Evidence) -> Audit:
-    turn = WitnessedTurn(evidence.turn, evidence.facts, evidence.lines, evidence.inbox)
-    faults = turn.violations() | {_WORDS: list(_words(evidence, turn))}
+    turn, *below = _turns(evidence)
+    faults = turn.violations() | {_WORDS: list(_words(evidence, [turn, *below]))}
+    for sub_turn in below:
+        for claim, claim_faults in sub_turn.violations().items():
+            faults[claim] += [f"{sub_turn.id}: {fault}" for fault in claim_faults]
     if evidence.wrong:
         faults[_NEITHER] = [evidence.wrong]
     return Audit(
@@ -60,12 +64,23 @@ def audit(evidence: Evidence) -> Audit:
         kills=[(_how(kill), _left_by(process, turn)) for process, kill in evidence.killed],
         recoveries=sum(turn.claim_after(process) is not None for process, _ in evidence.killed),
         missed=evidence.missed,
-        facts=len(evidence.facts),
-        executions=len(turn.ran),
+        facts=len(evidence.facts) + sum(map(len, evidence.below.values())),
+        executions=sum(len(witnessed.ran) for witnessed in (turn, *below)),
         requests=sum(line.words[0] == "asked" for line in evidence.lines),
         answers=sum(isinstance(fact, f.Answered) for _, fact in evidence.facts),
         words=len(evidence.messages) + len(evidence.results) + evidence.aborted,
     )
+
+
+def _turns(evidence: Evidence) -> list[WitnessedTurn]:
+    """Return the turn of a trial, and those of its sub-agents, each with the lines of the witness about it."""
+    journals = {evidence.turn: evidence.facts, **evidence.below}
+    lines: dict[str, list[WitnessLine]] = {turn: [] for turn in journals}
+    for line in evidence.lines:
+        is_run = line.words[3:] in (("start",), ("end",))
+        about = line.words[0] if is_run else "".join(line.words[1:2])
+        lines[about if about in journals else evidence.turn].append(line)
+    return [WitnessedTurn(turn, facts, lines[turn], evidence.inbox) for turn, facts in journals.items()]
 
 
 def _ending(turn: WitnessedTurn) -> str:
@@ -82,8 +97,9 @@ def _left_by(process: int, turn: WitnessedTurn) -> str:
     return turn.facts[seq].kind if seq in turn.facts else "none"
 
 
-def _words(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
+def _words(evidence: Evidence, turns: Sequence[WitnessedTurn]) -> Iterator[str]:
     """Every accepted item of the inbox took effect, or was returned."""
+    turn = turns[0]
     if evidence.aborted and (turn.turn_ended is None or turn.turn_ended.outcome is not Outcome.ABORTED):
         yield f"it was aborted, and ended as {_ending(turn)}"
     added_texts = [fact.text for fact in turn.of(f.MessageAdded)]
@@ -93,13 +109,14 @@ def _words(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
         if times > 1 or (times == 0 and turn.turn_ended is not None):
             yield f"{text} was taken in {times} times"
 
-    yield from _results(evidence, turn)
+    yield from _results(evidence, {turn.id: turn for turn in turns})
 
 
-def _results(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
+def _results(evidence: Evidence, turns: Mapping[str, WitnessedTurn]) -> Iterator[str]:
     """Every accepted result was given to its call once, unless the turn stopped first, or had no pause left for it."""
     for key, result in evidence.results:
-        call = key.rpartition(":")[2]
+        turn_id, _, call = key.rpartition(":")
+        turn = turns[turn_id]
         waits = {
             interrupt.id for fact in turn.of(f.CallWaiting) for interrupt in fact.interrupts if interrupt.call == call
         }
@@ -108,7 +125,14 @@ def _results(evidence: Evidence, turn: WitnessedTurn) -> Iterator[str]:
             for fact in turn.of(f.Answered)
         )
         settlement = next((fact for fact in turn.of(f.CallSettled) if fact.call == call), None)
-        is_open = settlement is None and any(call in item for item in evidence.inbox)
+        # The caller of a sub-agent that is paused has the result, and passes it on when it continues.
+        is_with_caller = any(
+            fact.given is not None and fact.given.text == result
+            for caller in turns.values()
+            if turn_id.startswith(f"{caller.id}:")
+            for fact in caller.of(f.Answered)
+        )
+        is_open = settlement is None and (is_with_caller or any(call in item for item in evidence.inbox))
         is_cut_off = settlement is not None and settlement.status in {CallStatus.ABORTED, CallStatus.UNKNOWN}
         if times != 1 and not (times == 0 and (is_open or is_cut_off)):
             yield f"the result {result} of {key} was used {times} times"

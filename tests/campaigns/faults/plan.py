@@ -13,7 +13,11 @@ from turnwright_testing.faults.kill import KillAt, Write
 #: One call: the tool, and the number that it is given.
 Planned = tuple[str, int]
 #: Tools of `worker_process.py` by how often they are drawn.
-TOOLS: Final = {"put": 5, "send": 4, "farm": 3, "pay": 2, "erase": 1, "sign": 1, "ask_user_input": 1, "fail": 1}
+TOOLS: Final = {"put": 5, "send": 4, "farm": 3, "pay": 2, "erase": 1, "sign": 1, "ask_user_input": 1, "fail": 1} | {
+    "Helper": 4
+}
+#: Tools of the sub-agent: most of its calls wait for a person or a result.
+HELPER_TOOLS: Final = ("put", "farm", "pay", "erase", "sign", "ask_user_input")
 #: Kinds of facts at whose append a process dies, by how often they are drawn. Those that most turns have only once, or
 #: not at all, would be drawn in vain; the first two are written as a turn is made.
 _KINDS: Final = dict.fromkeys((kind for kind in KINDS if kind not in ("turn_started", "step_started")), 2) | {
@@ -99,9 +103,20 @@ class Plan:
             kills=tuple(_kill(draw) for _ in range(draw.choices((1, 2, 3, 4, 6), (1, 3, 4, 3, 2))[0])),
         )
         if _one_in(draw, 2):
-            return plan
-        trips = draw.randint(1, 6) if _one_in(draw, 3) else 0
-        return replace(plan, features=_features(draw, limits), trips=trips)
+            trips = draw.randint(1, 6) if _one_in(draw, 3) else 0
+            plan = replace(plan, features=_features(draw, limits), trips=trips)
+        if _one_in(draw, 12):  # with a hook, the first step is not written with the start of the turn
+            first = KillAt("create", after=True)
+            plan = replace(plan, features=plan.features | {"before_model"}, kills=(first, *plan.kills))
+        return plan
+
+    def helper_steps(self, number: int) -> tuple[tuple[Planned, ...], ...]:
+        """Return the calls of each step of the sub-agent that is given this number."""
+        draw = Random(f"{self.seed}/{self.number}/helper/{number}")  # noqa: S311 (a trial must be the same again)
+        return tuple(
+            tuple((draw.choice(HELPER_TOOLS), 10 * step + place) for place in range(draw.randint(1, 3)))
+            for step in range(1, draw.randint(1, 2) + 1)
+        )
 
     def chosen(self, about: object, below: int) -> int:
         """Return a number below `below` for a hook's decision about this: always the same one."""

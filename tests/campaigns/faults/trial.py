@@ -50,6 +50,8 @@ class Evidence:
     inbox: set[str] = field(default_factory=set)
     #: Why the trial was given up, or a process ended otherwise than it should.
     wrong: str = ""
+    #: The facts of the sub-agents' turns.
+    below: dict[str, list[tuple[int, Fact]]] = field(default_factory=dict)
 
 
 async def run_trial(seed: int, number: int, address: str = "") -> Evidence:
@@ -102,7 +104,8 @@ class _Trial:
             # A kill may fall between the commit of a new turn and the line that says so: a second turn would be begun.
             self.evidence.turn = await made_turn(self._address)
         if kill is not None and code < 0:
-            drove = [line.words[0] for line in lines if line.words[0] in ("claimed", "released")]
+            root = self.evidence.turn
+            drove = [line.words[0] for line in lines if line.words[:2] in (("claimed", root), ("released", root))]
             if drove[-1:] == ["claimed"]:
                 self.evidence.killed.append((process.pid, kill))
             else:
@@ -204,7 +207,11 @@ class _Trial:
         store = open_store(self._address)
         try:
             self.evidence.facts = await store.facts(self.evidence.turn)
-            self.evidence.inbox = {item.id for item in await store.inbox(self.evidence.turn)}
+            for row in await store.turns():
+                if root_of(row.id) == self.evidence.turn:
+                    self.evidence.inbox |= {item.id for item in await store.inbox(row.id)}
+                    if row.id != self.evidence.turn:
+                        self.evidence.below[row.id] = await store.facts(row.id)
             if await store.is_driven(self.evidence.turn):
                 self.evidence.wrong = self.evidence.wrong or "it is driven, and nobody drives it"
             else:

@@ -1,5 +1,6 @@
 """A process of the campaign: it drives the turn of a plan, and records its work, until it is killed."""
 
+import re
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import anyio
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.driver.dependencies import FinishedCall, Synthesis
+from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.journal.answers import Answer as PersonsReply
@@ -21,7 +23,7 @@ from turnwright_states import Cause, Usage
 from turnwright_testing.faults import KillAt, KillingStore, Witness, kill_this_process
 from turnwright_testing.faults.watched import NotingStore, paired, watched_tools
 
-from .app_code import agent_of
+from .app_code import HELPER, agent_of
 from .plan import Kill, KillIn, Plan
 
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
@@ -31,6 +33,9 @@ _PATIENCE: Final = 10.0
 _SUMMARIZE: Final = "only your summary of it will remain"
 _SO_FAR: Final = "Steps so far:"
 _MISFIT: Final = "does not fit"
+#: The beginning of a sub-agent's prompt, and its number.
+_HELP: Final = "Help with"
+_HELPED: Final = re.compile(rf"^{_HELP} (\d+)$", re.MULTILINE)
 #: The usage of each reply.
 _USAGE: Final = Usage(input_tokens=9, output_tokens=3)
 
@@ -82,7 +87,7 @@ def engine_of(role: Role, witness: Witness) -> Engine:
     return Engine(
         agents=[agent_of(role.plan, witness)],
         model=PlannedModel(role.plan, witness, inside),
-        tools=watched_tools(witness, dies_in=dies_in),
+        tools=[*watched_tools(witness, dies_in=dies_in), agent_tool(HELPER)],
         store=store,
         limits=role.plan.limits,
         synthesize=_synthesis(role.plan),
@@ -138,6 +143,12 @@ class PlannedModel:
 
     def _reply(self, request: ModelRequest) -> ModelResponse:
         step = _steps_of(request)
+        helps = _HELPED.search(next((message.text for message in request.messages if message.role == "user"), ""))
+        if helps is not None:
+            steps = self._plan.helper_steps(int(helps[1]))
+            if request.tool_choice == "none" or step >= len(steps):
+                return ModelResponse(text="That is done.", usage=_USAGE)
+            return asks_for(*(_call(*step_call) for step_call in steps[step]), usage=_USAGE)
         if request.tool_choice == "none" and _SUMMARIZE in request.messages[-1].text:
             return ModelResponse(text=f"{_SO_FAR} {step}", usage=_USAGE)
         done = step >= len(self._plan.steps)
@@ -163,6 +174,8 @@ def _steps_of(request: ModelRequest) -> int:
 
 
 def _call(name: str, number: int) -> tuple[str, Mapping[str, int | str]]:
+    if name == HELPER.name:
+        return name, {"prompt": f"{_HELP} {number}"}
     return name, {"question": f"What about {number}?"} if name == "ask_user_input" else {"n": number}
 
 
