@@ -95,7 +95,7 @@ class TurnNotFoundError(TurnwrightError):
     """The store has no such turn."""
 
     def __init__(self, turn: str) -> None:
-        super().__init__(f"there is no turn {turn!r} in this store: `Engine.turns()` lists them")
+        super().__init__(f"there is no turn {turn!r:.300} in this store: `Engine.turns()` lists them")
         self.turn = turn
 
 
@@ -151,7 +151,7 @@ class InvalidAnswerError(TurnwrightError):
         is_refused: bool = False,
     ) -> None:
         is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
-        super().__init__(f"interrupt {interrupt!r}: {why} ({is_open})")
+        super().__init__(f"interrupt {interrupt!r:.300}: {why} ({is_open})")
         self.interrupt = interrupt
         self.interrupts = tuple(interrupts)
         self.is_unfit, self.is_refused = is_unfit, is_refused

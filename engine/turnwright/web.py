@@ -35,6 +35,8 @@ AnyEngine = Engine[None]
 
 #: Bytes of the body of a callback, at most.
 MOST_BYTES: Final = 512 * 1024
+#: Digits of a whole number in it: Python reads no more.
+_MOST_DIGITS: Final = 4_300
 _LOG: Final = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 _HTML: Final = "text/html; charset=utf-8"
@@ -257,7 +259,7 @@ async def _read_body(scope: Mapping[str, Any], receive: Callable[[], Awaitable[A
 def _parse(body: bytes) -> Mapping[str, JsonValue]:
     """Return the JSON object of a callback. Raises `_RefusedRequestError`."""
     try:
-        fields: JsonValue = json.loads(body.decode(), parse_constant=_refuse_constant)
+        fields: JsonValue = json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=_read_integer)
     except (ValueError, RecursionError) as error:
         why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not JSON: {why}") from None
@@ -272,6 +274,12 @@ def _parse(body: bytes) -> Mapping[str, JsonValue]:
     if "error" in fields and not isinstance(fields["error"], str):
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, "error must be text")
     return fields
+
+
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits):,} digits; the limit: {_MOST_DIGITS:,}")
+    return int(digits)
 
 
 def _refuse_constant(name: str) -> Never:

@@ -13,7 +13,7 @@ from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, NotGiven
-from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError
+from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError, need_kind
 from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
@@ -198,6 +198,7 @@ def settled_result(result: JsonValue | ToolResult | NotGiven, error: str | None)
     """Return the result or the error of a call from outside. Raises `ConfigError`: see `settled`."""
     if (error is None) == isinstance(result, NotGiven):
         raise ConfigError("give the result, or error=...: one of both")
+    need_kind("error", error, str | None, "text")
     try:
         return give_result(error, error=True) if isinstance(result, NotGiven) else give_result(result)
     except ValueError as reason:

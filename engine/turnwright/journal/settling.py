@@ -8,7 +8,7 @@ import anyio
 from msgspec import to_builtins
 
 from turnwright._base.words import cut_clean
-from turnwright.errors import AlreadySettledError, ConfigError, InvalidAnswerError, TurnNotFoundError
+from turnwright.errors import AlreadySettledError, ConfigError, InvalidAnswerError, TurnNotFoundError, need_kind
 from turnwright.store import InboxItem, Store
 from turnwright.tools.context import MESSAGE_LIMIT, check_number
 from turnwright.transcript.interrupt import CallProgress, Interrupt
@@ -63,7 +63,7 @@ async def settle_call(
     Raises `InvalidAnswerError` for a key without an open call, for a call that waits for something else, and for a
     result that does not fit; `AlreadySettledError` if the call has another result, and `TurnNotFoundError`.
     """
-    root, answer = key.partition(":")[0], Answer(Decision.SETTLE, given=given_result)
+    root, answer = _root_of(key), Answer(Decision.SETTLE, given=given_result)
     stored: tuple[InboxItem, Addressee] | None = None
     while True:
         fold = await JournalFold.read(store, root, keep_facts=True)
@@ -107,10 +107,16 @@ async def report_progress(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     report = CallProgress(progress, total, cut_clean(writable(message), MESSAGE_LIMIT))
-    fold = await JournalFold.read(store, key.partition(":")[0], keep_facts=True)
+    fold = await JournalFold.read(store, _root_of(key), keep_facts=True)
     addressee = await _find(store, fold, key)
     await store.post(progress_item(addressee.fold.turn_id, addressee.interrupt.id, report))
     return addressee, report
+
+
+def _root_of(key: str) -> str:
+    """Return the turn of a call's key. Raises `ConfigError` for a key that is not text."""
+    need_kind("key", key, str, "text: TURN:CALL, as `Interrupt.key` has it")
+    return key.partition(":")[0]
 
 
 async def _find(store: Store, fold: JournalFold, key: str) -> Addressee:
@@ -131,7 +137,7 @@ async def _find(store: Store, fold: JournalFold, key: str) -> Addressee:
     if turn.state.outcome is not None and turn.reason is not None and not path:
         need_live(root, turn.state.outcome, turn.reason)
     open_keys = [interrupt.key for interrupt in Interrupt.all_of(root, turn) if interrupt.kind in _SETTLED]
-    raise InvalidAnswerError(key, f"no open call has the key {key!r}", open_keys)
+    raise InvalidAnswerError(key, f"no open call has the key {key!r:.300}", open_keys)
 
 
 async def _find_early(store: Store, fold: JournalFold, path: list[str]) -> Addressee | None:

@@ -23,6 +23,7 @@ from turnwright import (
     Trip,
     TurnContext,
     TurnResult,
+    TurnwrightError,
     after_tool,
     agent_tool,
     external_tool,
@@ -434,6 +435,27 @@ async def test_failed_hook_of_a_given_result_settles_the_call_once(desk: Desk) -
     assert results == ["film", "film"]
     assert len(desk.ran) == 1
     assert len(await desk.facts(turn.id, Answered)) == len(await desk.facts(turn.id, CallSettled)) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "fields", "words"),
+    [
+        (5, {}, "key must be text"),
+        (None, {}, "key must be text"),
+        ("x" * 100_000, {}, "there is no turn 'xxx"),
+        ("t:" + "x" * 100_000, {}, "no open call has the key 't:xxx"),
+        ("t:call00001", {"error": 5}, "error must be text"),
+    ],
+)
+async def test_wrong_key_or_error_is_refused_in_a_short_sentence(
+    desk: Desk, key: Any, fields: dict[str, Any], words: str
+) -> None:
+    engine = desk.engine()
+    await engine.run(AGENT, "Render.", id="t")
+    with pytest.raises(TurnwrightError, match=words) as refusal:
+        await (engine.settle(key, **fields) if fields else engine.settle(key, "film.mp4"))
+    assert len(str(refusal.value)) < 1000
+    assert await desk.store.inbox("t") == []
 
 
 async def test_reject_gives_up_and_rerun_runs_again(desk: Desk) -> None:
