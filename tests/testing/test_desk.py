@@ -273,10 +273,8 @@ def test_people_change_arguments_and_waiting_calls_get_results() -> None:
     assert fuzz_tools(confirm, examples=10).reached.tools["confirm"]["ok"] > 0
 
 
-@pytest.mark.slow
 def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:
     """The model may guess the key, and a tool may repeat it. A tool that returns it breaks the invariant."""
-    modules = (module_with(KEY="key-4711"),)
 
     def invariant_secret(requests: Sequence[ModelRequest]) -> None:
         assert "key-4711" not in str(requests[-1].messages)
@@ -291,11 +289,10 @@ def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:
         """Explain a topic."""
         return f"{topic}: key-4711"
 
-    echoing = Desk(Agent(name="Desk"), (echo,), invariants=(invariant_secret,), modules=modules)
-    assert "key-4711" in drawn({"type": "string"}, echoing)
-    assert fuzz_desk(echoing, examples=30, seed=1).fault is None
-    explaining = Desk(Agent(name="Desk"), (explain,), invariants=(invariant_secret,), modules=modules)
-    assert str(fuzz_desk(explaining, seed=1).fault).startswith("explain: invariant_secret")
+    desk = make_desk(echo, explain, invariants=(invariant_secret,))
+    assert_case(desk, (Visit(replies=(asks_for(("echo", {"text": "key-4711"})),)),))
+    with pytest.raises(CaseFailedError, match=r"^explain: invariant_secret: "):
+        assert_case(desk, (Visit(replies=(asks_for(("explain", {"topic": "a"})),)),))
 
 
 @pytest.mark.slow
