@@ -5,6 +5,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright import approve, settled
 from turnwright.model import ModelResponse, asks_for
 from turnwright_states.facts import CallSettled
 
@@ -29,12 +30,8 @@ SCENES: Final[Mapping[str, Scene]] = {
     "blocked_loop": Scene(
         "read_page blocks the event loop", (SceneTurn((_ask("read_page", page=1), "Done.")),), real_time=True
     ),
-    "cents_and_euros": Scene("invariant_customers_pay_the_price", (SceneTurn((_ask("sell", item="tea"), "Done.")),)),
     "crowded_printer": Scene(
         "invariant_printers_are_not_crowded", (SceneTurn((_ask_each("print_page", "page", 1, 2, 3), "Done.")),)
-    ),
-    "emptied_list": Scene(
-        "invariant_reserved_items_are_charged", (SceneTurn((_ask("buy", items=["cup", "pot"]), "Done.")),)
     ),
     "empty_day": Scene(
         "next_appointment raises ValueError", (SceneTurn((_ask("next_appointment", day="Tuesday"), "Done.")),)
@@ -54,6 +51,15 @@ SCENES: Final[Mapping[str, Scene]] = {
     "leaked_card": Scene("invariant_model_reads_no_card", (SceneTurn((_ask("read_order", order="A1"), "Done.")),)),
     "lost_deposit": Scene(
         "invariant_balance_has_every_deposit", (SceneTurn((_ask_each("deposit", "cents", 5, 7), "Done.")),)
+    ),
+    "lowered_refund": Scene(
+        "invariant_reported_refunds_are_paid",
+        (
+            SceneTurn(
+                (_ask("refund", order="A1", euros=70), "Done."),
+                answers=({"approval-1": approve(arguments={"order": "A1", "euros": 20})},),
+            ),
+        ),
     ),
     "mailed_secret": Scene(
         "invariant_mails_have_no_key",
@@ -134,6 +140,15 @@ SCENES: Final[Mapping[str, Scene]] = {
     "unowned_order": Scene(
         "invariant_orders_are_canceled_by_their_customers",
         (SceneTurn((_ask("cancel_order", order="B1"), "Done."), metadata={"customer": "ann"}),),
+    ),
+    "unread_verdict": Scene(
+        "invariant_only_confirmed_users_move",
+        (
+            SceneTurn(
+                (_ask("confirm_identity"), _ask("change_address", street="Elm Street 1"), "Done."),
+                answers=({"result-call00001": settled({"verified": False})},),
+            ),
+        ),
     ),
     "wrong_id": Scene(
         "invariant_accounts_belong_to_customers", (SceneTurn((_ask("give_points", order="A1", points=5), "Done.")),)
