@@ -26,6 +26,7 @@ from turnwright.driver.dependencies import Dependencies
 from turnwright.driver.driver import Driver
 from turnwright.events import TurnEvent
 from turnwright.journal.answers import answer_item
+from turnwright.journal.recovery import recover_turns
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
@@ -417,14 +418,17 @@ async def test_expired_interrupt_denies(desk: Desk) -> None:
 
 
 async def test_recovery_applies_an_expiry(desk: Desk) -> None:
-    @tool(needs_approval=True, expires_in=0.01)
-    async def erase(path: str) -> None:
-        desk.done.append(path)
-
-    engine = Engine(model=ScriptedModel(asks_for(("erase", {"path": "x"})), "I see."), tools=[erase])
+    hour = 0.0
+    engine, driver = clocked(desk, lambda: hour, asks_for(("erase", {"path": "x"})), "I see.")
     paused = await engine.run(AGENT, "hi")
-    await anyio.sleep(0.02)
-    (turn,) = await engine.recover()
+
+    async def drive(turn_id: str) -> TurnResult:
+        await driver.drive(turn_id)
+        return await engine.get(turn_id)
+
+    assert await recover_turns(engine.store, drive, now=lambda: hour, at_once=1) == []
+    hour = paused.interrupts[0].expires_at or 0.0
+    (turn,) = await recover_turns(engine.store, drive, now=lambda: hour, at_once=1)
     assert (turn.id, turn.outcome, desk.done) == (paused.id, Outcome.FINISHED, [])
 
 
