@@ -85,6 +85,15 @@ def test_ambiguous_chat_arguments_run_no_call(deltas: list[JsonValue]) -> None:
     assert all(arguments is None or not name for name, arguments in calls)
 
 
+def test_calls_of_another_choice_without_an_index_are_not_of_the_reply() -> None:
+    """Two choices are alternatives, of which a turn runs one."""
+    choices: list[JsonValue] = [
+        {"delta": {"tool_calls": [{"function": {"name": "pay", "arguments": f'{{"amount": {amount}}}'}}]}}
+        for amount in (1, 2)
+    ]
+    assert calls_in(chunks.reply({"choices": choices}, chunks.chunk({}, "tool_calls"))) == [("pay", {"amount": 1})]
+
+
 def test_chat_call_with_arguments_runs_beside_lost_arguments() -> None:
     calls = chat(named(0, raw='{"a": 1}'), named(1, "g"), named(2, "h"), arguments(3, '{"a": 2}'))
     assert calls == [("cleanup", {"a": 1}), ("g", None), ("h", None), ("", {"a": 2})]

@@ -45,8 +45,8 @@ _NOT_FINISHED: Final = frozenset({"null", "none"})
 class ReplyBuilder(Builder):
     """Builds one reply from its chunks, in their order.
 
-    Of several interleaved choices, the reply is the one with index 0, else the first one. The first chunk with a choice
-    is the first part of the reply.
+    Of several interleaved choices, the reply is the one with index 0, else the first one. A choice without an index
+    has that of its place in the chunk. The first chunk with a choice is the first part of the reply.
     """
 
     def __init__(self, *, max_reply: int = MAX_REPLY, max_arguments: int = MAX_ARGUMENTS) -> None:
@@ -57,22 +57,23 @@ class ReplyBuilder(Builder):
         """Take one chunk, or a whole `chat.completion`: see `Builder`."""
         deltas: list[Delta] = []
         choices = chunk.get("choices")
-        for choice in choices if isinstance(choices, list) else ():
-            if isinstance(choice, dict):
-                index = read_index(choice.get("index")) or 0
-                if index not in self._choices:
-                    self._note_first()
-                    self._meter.reserve(_CHOICE_SIZE)
-                    self._choices[index] = _ChoiceBuilder(self._meter, self._max_arguments)
-                before = self._meter.progress
-                choice_deltas = self._choices[index].add(choice)
-                if self._choices[index] is self._main:
-                    deltas += choice_deltas
-                    # Moonshot reports usage for each choice.
-                    self._count(choice.get("usage"))
-                else:
-                    # Another choice takes memory, but is not part of the reply.
-                    self._meter.progress = before
+        sent_choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+        for place, choice in enumerate(sent_choices):
+            index = read_index(choice.get("index"))
+            index = place if index is None else index
+            if index not in self._choices:
+                self._note_first()
+                self._meter.reserve(_CHOICE_SIZE)
+                self._choices[index] = _ChoiceBuilder(self._meter, self._max_arguments)
+            before = self._meter.progress
+            choice_deltas = self._choices[index].add(choice)
+            if self._choices[index] is self._main:
+                deltas += choice_deltas
+                # Moonshot reports usage for each choice.
+                self._count(choice.get("usage"))
+            else:
+                # Another choice takes memory, but is not part of the reply.
+                self._meter.progress = before
         self._note_names(chunk)
         groq = chunk.get("x_groq")
         self._count(groq.get("usage") if isinstance(groq, dict) else None)
