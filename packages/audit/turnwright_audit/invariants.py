@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from turnwright_audit.trajectories.atif import ResultNotes, ResultStatus, RunNotes, Trajectory, TrajectoryStep
-from turnwright_audit.trajectories.traced_run import TracedRun
+from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
 from turnwright_states import CallStatus, traces
 from turnwright_states.traces import TraceClaim, TurnCheck
 
@@ -20,7 +20,6 @@ _STATUSES: Final[Mapping[ResultStatus | None, CallStatus]] = {
 #: Claims about the end of a turn, which a recording of steps does not mark.
 _OF_ENDS: Final = (TraceClaim.ONE_END, TraceClaim.NOTHING_AFTER, TraceClaim.REASON)
 _NO_END: Final = "the format does not record the ends of turns"
-_DAMAGED: Final = "a part of the run could not be read"
 
 
 def check_run(run: Trajectory, file: str, name: str) -> Invariants:
@@ -35,19 +34,19 @@ def check_run(run: Trajectory, file: str, name: str) -> Invariants:
 
 def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
     for check in traces.check_turns(run.events(), run.place):
-        yield _undecided(check) if run.damaged else check
+        yield _undecided(check, run.damage) if run.damage else check
 
 
 def _checks(run: Trajectory) -> Iterator[TurnCheck]:
     damaged = run.run_notes.unreadable_lines > 0
     for check in traces.check_turns(events_of(run), "step"):
         unmarked = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}
-        yield _undecided(check) if damaged else check._replace(unknown={**check.unknown, **unmarked})
+        yield _undecided(check, DAMAGE) if damaged else check._replace(unknown={**check.unknown, **unmarked})
 
 
-def _undecided(check: TurnCheck) -> TurnCheck:
+def _undecided(check: TurnCheck, why: str) -> TurnCheck:
     """Return a check without faults, because what could not be read may explain them."""
-    return check._replace(faults=(), unknown=dict.fromkeys(TraceClaim, _DAMAGED))
+    return check._replace(faults=(), unknown=dict.fromkeys(TraceClaim, why))
 
 
 def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:

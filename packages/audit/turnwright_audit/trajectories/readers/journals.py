@@ -18,7 +18,7 @@ from turnwright_audit.trajectories.journal_run import NAME as NAME  # noqa: PLC0
 from turnwright_audit.trajectories.journal_run import Journals, run_of
 from turnwright_audit.trajectories.journal_trace import trace_of
 from turnwright_audit.trajectories.source import SQLITE, Recording, UnreadableRecordingError
-from turnwright_audit.trajectories.traced_run import TracedRun
+from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
 from turnwright_states.errors import InvalidJournalError
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
@@ -87,7 +87,9 @@ class _Journal:
         run = run_of(self.facts, turn=turn, journals=facts, damaged=self.damaged > 0)
         run.run_notes.unreadable_lines = self.damaged
         damaged = any(journal.damaged for journal in (self, *below.values()))
-        return TracedRun.of(run, partial(_events, run, facts, self.facts), place="event", damaged=damaged)
+        return TracedRun.of(
+            run, partial(_events, run, facts, self.facts), place="event", damage=DAMAGE if damaged else ""
+        )
 
 
 #: Returns the journal of a sub-agent's turn; None if there is none.

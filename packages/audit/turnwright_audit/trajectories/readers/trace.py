@@ -36,7 +36,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield a run for each turn, in the order of their beginnings."""
     turns: dict[str, list[tuple[int, traces.TraceEvent]]] = {}
-    unreadable = 0
+    unreadable: list[int] = []
     with recording.open() as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
@@ -44,14 +44,15 @@ def read(recording: Recording) -> Iterator[Trajectory]:
             try:
                 event = traces.read_event(line.decode(), number)
             except (traces.InvalidTraceError, UnicodeError):
-                unreadable += 1
+                unreadable.append(number)
             else:
                 turns.setdefault(event.turn, []).append((number, event))
     if not turns:
         raise UnreadableRecordingError("it has no line that is an event of a trace")
+    damage = f"line {unreadable[0]} is not an event of a trace" if unreadable else ""
     for place, (name, events) in enumerate(turns.items()):
-        run = TracedRun.of(_run(name, events), partial(list, events), damaged=unreadable > 0)
-        run.run_notes.unreadable_lines = 0 if place else unreadable
+        run = TracedRun.of(_run(name, events), partial(list, events), damage=damage)
+        run.run_notes.unreadable_lines = 0 if place else len(unreadable)
         yield run
 
 
