@@ -523,7 +523,9 @@ def tools_by_name(tools: Sequence[Tool]) -> dict[str, Tool]:
     need_list("tools", tools)
     for tool in tools:
         if not isinstance(tool, Tool):
-            raise ConfigError(f"{tool!r} is not a tool: decorate it with @tool")
+            kind = "hooks" if isinstance(tool, HooksBase) else "guardrails" if isinstance(tool, GuardrailBase) else ""
+            advice = f"give it as {kind}=[...]" if kind else "decorate a function of yours with @tool"
+            raise ConfigError(f"{tool!r:.80} is not a tool: {advice}")
         if tool.name in by_name:
             raise ConfigError(f"two tools are called {tool.name!r}: name one of them with @tool(name=...)")
         by_name[tool.name] = tool

@@ -65,6 +65,11 @@ def decides(decision: object) -> HooksBase:
     return hook
 
 
+async def test_hook_among_the_tools_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"is not a tool: give it as hooks=\[\.\.\.\]"):
+        Engine(model=ScriptedModel(), tools=[decides(None)])  # type: ignore[list-item]
+
+
 async def decided(decision: object, path: Path, name: str = "look") -> TurnResult:
     model = ScriptedModel(asks_for((name, {"n": 1})), "Done.")
     store = f"sqlite:///{path}/t.db"
