@@ -50,10 +50,11 @@ $(MCP_SERVERS)/.installed: Makefile | $(BIN)/python
 	  @modelcontextprotocol/conformance@0.2.0-alpha.12 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the tests with real MCP servers and the conformance suite will be skipped'
 
-# The clients that judge our protocols, and what the page of an example is built of: a version for Node 20 of each.
+# The clients that judge our protocols, and what the page of an example is built of: a version for Node 20 of each. Version 7 of
+# the AI SDK asks for Node 22, and its client runs on Node 20.
 $(PROTOCOL_CLIENTS)/.installed: Makefile | $(BIN)/python
 	@{ npm install --prefix $(PROTOCOL_CLIENTS) --no-save --no-package-lock --ignore-scripts --no-audit --no-fund --loglevel error \
-	  ai@6.0.326 @ag-ui/client@1.0.0 @agentclientprotocol/sdk@2.4.0 zod@4 @a2a-js/sdk@1.3.0 \
+	  ai@6.0.326 ai-7@npm:ai@7.0.173 @ag-ui/client@1.0.0 @agentclientprotocol/sdk@2.4.0 zod@4 @a2a-js/sdk@1.3.0 \
 	  @ai-sdk/react@3.0.328 react@19.3.1 react-dom@19.3.1 esbuild@0.27.7 \
 	  && touch $@; } || echo 'npm is missing or found no packages: the judges of protocols will be skipped'
 

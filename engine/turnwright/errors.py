@@ -121,7 +121,8 @@ class TurnConflictError(TurnwrightError):
     """The turn of this id was started with another request. `field` names the first difference, such as `prompt`."""
 
     def __init__(self, turn: str, field: str) -> None:
-        super().__init__(f"turn {turn} exists with {'other' if field.endswith('s') else 'another'} {field}")
+        difference = f"{'other' if field.endswith('s') else 'another'} {field}"
+        super().__init__(f"turn {turn} exists with {difference}: use another id, or the same request")
         self.turn = turn
         self.field = field
 

@@ -18,6 +18,8 @@ NODE_MODULES: Final = (
 )
 #: A folder for the verdicts of each judge that runs, for the page about them.
 RECORDS: Final = "TURNWRIGHT_JUDGES"
+#: Flags of scripts that choose another judge: they are part of its name.
+VARIANTS: Final = ("--rest", "--ai-7")
 _LINE: Final = re.compile(r"(PASS|FAIL|SKIP) (\w+)(?:: (.*))?")
 
 
@@ -47,6 +49,6 @@ def run_judge(script: str, *arguments: str, folder: Path, seconds: float = 240) 
     assert lines, done.stdout + done.stderr
     verdicts = {match[2]: (match[1], match[3] or "") for match in lines}
     if records := os.environ.get(RECORDS):
-        name = " ".join([script, *(word for word in arguments if word == "--rest")])
+        name = " ".join([script, *(word for word in arguments if word in VARIANTS)])
         (Path(records) / f"{name}.json").write_text(json.dumps(verdicts), encoding="utf-8")
     return verdicts

@@ -46,7 +46,7 @@ class Judge:
         if not self.script:
             return f"{self.client} {version(self.client)}"
         package = json.loads((NODE_MODULES / self.client / "package.json").read_text(encoding="utf-8"))
-        return f"{self.client} {package['version']}"
+        return f"{package['name']} {package['version']}"
 
 
 JUDGES: Final = (
@@ -54,6 +54,7 @@ JUDGES: Final = (
     Judge("A2A 1.0, JSON-RPC", "a2a.md", "a2a/test_judge.py", "@a2a-js/sdk", "a2a_judge.mjs"),
     Judge("A2A 1.0, REST", "a2a.md", "a2a/test_judge.py", "@a2a-js/sdk", "a2a_judge.mjs --rest"),
     Judge("UI message stream", "ui-stream.md", "ui/test_judge.py", "ai", "ui_judge.mjs"),
+    Judge("UI message stream", "ui-stream.md", "ui/test_judge.py", "ai-7", "ui_judge.mjs --ai-7"),
     Judge("AG-UI", "ag-ui.md", "ag_ui/test_judge.py", "@ag-ui/client", "ag_ui_judge.mjs"),
     Judge("Responses, chat completions", "responses.md", "responses/test_routes.py", "openai"),
     Judge("MCP, both eras", "mcp-server.md", "mcp/test_server.py", "mcp"),

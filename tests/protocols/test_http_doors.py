@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 from tests.protocols.asgi import Client
@@ -16,7 +17,7 @@ from turnwright_protocols.http_doors import BesidePages, door_routes, open_doors
 
 pytestmark = pytest.mark.anyio
 
-TOKEN = "a token of sixteen characters"  # noqa: S105 (of this test)
+TOKEN = "a-token-of-sixteen-characters"  # noqa: S105 (of this test)
 HELLO = {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "hello"}]}]}
 
 
@@ -101,3 +102,33 @@ def test_command_refuses_other_doors(tmp_path: Path, options: list[str], words: 
     )
     assert answer.returncode == 2
     assert words in answer.stderr
+
+
+@pytest.mark.slow
+def test_command_serves_mcp_and_logs_no_fault_of_a_client(tmp_path: Path) -> None:
+    options = ["--drive", "--http", "a2a,mcp", "--port", "0", "--model", "openai/gpt-5-mini", "--token", TOKEN]
+    environment = {**os.environ, "OPENAI_API_KEY": "x"}
+    log = tmp_path / "stderr"
+    with log.open("w") as errors:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "turnwright", "serve", *options],
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+        )
+    headers = {"authorization": f"Bearer {TOKEN}", "a2a-version": "1.0"}
+    with server, httpx.Client(headers=headers, timeout=60) as program:
+        try:
+            assert server.stdout is not None
+            address = server.stdout.readline().partition("/?")[0]
+            for method, params in (("Nothing", {}), ("SendMessage", {"message": 7}), ("message/send", {"message": 7})):
+                call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+                assert "error" in program.post(address, json=call).json()
+            call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+            accept = {"accept": "application/json, text/event-stream"}
+            assert "jsonrpc" in program.post(f"{address}/mcp", json=call, headers=accept).text
+        finally:
+            server.terminate()
+    assert log.read_text() == ""

@@ -220,7 +220,7 @@ async def test_id_keeps_a_digest_of_the_client_tools() -> None:
         await engine.run(AGENT, "Go.", id="k1", tools=[client_tool()])
         assert (await engine.run(AGENT, "Go.", id="k1", tools=[client_tool()])).text == "Done."
         for tools in ([], [client_tool(description="Another.")]):
-            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with other tools$"):
+            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with other tools: use another id"):
                 await engine.run(AGENT, "Go.", id="k1", tools=tools)
 
 

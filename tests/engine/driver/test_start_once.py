@@ -107,7 +107,9 @@ async def test_conflict_names_the_option_that_differs(field: str, options: TurnO
         await engine.run(AGENT, "Bill.", **same)
         again = await engine.run(AGENT, "Bill.", **same)
         assert again.text == "Billed."
-        with pytest.raises(TurnConflictError, match=rf"^turn k1 exists with (an)?other {field}$") as conflict:
+        with pytest.raises(
+            TurnConflictError, match=rf"^turn k1 exists with (an)?other {field}: use another id"
+        ) as conflict:
             await engine.run(AGENT, "Bill.", id="k1")
         assert (conflict.value.turn, conflict.value.field) == ("k1", field)
 
@@ -118,9 +120,9 @@ async def test_conflict_names_the_prompt_or_the_agent() -> None:
         await engine.run(AGENT, "Bill.", id="k1")
         facts = await engine.store.facts("k1")
         for start in (engine.run, engine.start, engine.submit):
-            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with another prompt$"):
+            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with another prompt: use another id"):
                 await start(AGENT, "Pay.", id="k1")
-            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with another agent$"):
+            with pytest.raises(TurnConflictError, match=r"^turn k1 exists with another agent: use another id"):
                 await start(Agent(name="Payer"), "Bill.", id="k1")
         with pytest.raises(TurnConflictError, match="another prompt"):
             async with engine.stream(AGENT, "Pay.", id="k1"):

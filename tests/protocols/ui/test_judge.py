@@ -13,7 +13,7 @@ from tests.protocols.judge import NODE_MODULES, run_judge, serving
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not (NODE_MODULES / "ai").is_dir(),
+        not (NODE_MODULES / "ai-7").is_dir(),
         reason="the AI SDK is not there: install npm, then `make test-all` fetches it",
     ),
 ]
@@ -22,9 +22,10 @@ pytestmark = [
 REFUSED = {"regenerate": "a turn cannot be generated again: send a new message"}
 
 
-def test_chat_client_passes_every_capability(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [(), ("--ai-7",)], ids=["ai_6", "ai_7"])
+def test_chat_client_passes_every_capability(tmp_path: Path, flags: tuple[str, ...]) -> None:
     with serving("ui", tmp_path) as (address, _):
-        verdicts = run_judge("ui_judge.mjs", f"{address}/api/chat", folder=tmp_path)
+        verdicts = run_judge("ui_judge.mjs", f"{address}/api/chat", *flags, folder=tmp_path)
     assert {name: why for name, (verdict, why) in verdicts.items() if verdict == "FAIL"} == {}
     refused = {name: why for name, (verdict, why) in verdicts.items() if verdict == "SKIP"}
     assert refused.keys() == REFUSED.keys()
