@@ -551,9 +551,11 @@ def test_world_has_the_files_and_databases_that_a_module_names(tmp_path: Path) -
     """A file by its bytes, a folder by its files, a database by its rows."""
     (tmp_path / "log.txt").write_text("one line")
     with closing(sqlite3.connect(tmp_path / "turns.db")) as database:
-        database.executescript("CREATE TABLE orders (id); INSERT INTO orders VALUES (1), (2)")
+        database.executescript("CREATE TABLE orders (id); INSERT INTO orders VALUES ('F-1'), ('F-2')")
     module = module_with(LOG=tmp_path / "log.txt", FOLDER=tmp_path, MISSING=tmp_path / "none")
     assert sizes_of([module]) == {"LOG": 8, "FOLDER": 2, "FOLDER/log.txt": 8, "FOLDER/turns.db.orders": 2}
+    desk = Desk(Agent(name="Desk"), modules=(module_with(DATABASE=tmp_path / "turns.db"),))
+    assert {"F-1", "F-2"} <= set(Domain(desk, 1).texts)
 
 
 def test_metadata_of_a_module_may_be_a_strategy(tmp_path: Path) -> None:

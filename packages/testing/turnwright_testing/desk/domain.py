@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
 from enum import Enum
+from pathlib import Path
 from random import Random
 from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
 from typing import Final
@@ -269,7 +270,7 @@ def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator
 
 
 def _items(value: object, modules: Collection[str]) -> Sequence[object]:
-    if isinstance(value, sqlite3.Connection):
+    if isinstance(value, sqlite3.Connection | Path):
         return [row for _, rows in rows_of(value, _MOST) for row in rows]
     if isinstance(value, Mapping):
         return [*value.keys(), *value.values()][: 2 * _MOST]

@@ -15,13 +15,26 @@ _CONTAINERS: Final = (list, dict, set, Mapping)
 _SQLITE: Final = b"SQLite format 3"
 
 
-def rows_of(database: sqlite3.Connection, most: int) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
+def rows_of(database: sqlite3.Connection | Path, most: int) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
     """Return each table of a database with at most so many rows; nothing if it cannot be read here."""
+    if isinstance(database, Path):
+        if _is_database(database):
+            with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+                yield from rows_of(connection, most)
+        return
     try:
         for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
             yield table, database.execute(f'SELECT * FROM "{table}" LIMIT {most}').fetchall()  # noqa: S608 (its own)
     except sqlite3.Error:
         return
+
+
+def _is_database(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE)) == _SQLITE
+    except OSError:
+        return False
 
 
 def sizes_of(modules: Sequence[ModuleType]) -> dict[str, int]:
@@ -60,14 +73,11 @@ def _sizes_of_files(name: str, path: Path) -> Iterator[tuple[str, int]]:
         if path.is_dir():
             yield name, len(files)
         for file in files:
-            with file.open("rb") as opened_file:
-                is_database = opened_file.read(len(_SQLITE)) == _SQLITE
-            if is_database:
-                with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-                    rows = list(rows_of(database, _MOST_ROWS))
-                yield from ((f"{name}/{file.name}.{table}", len(stored)) for table, stored in rows)
+            label = f"{name}/{file.name}" if path.is_dir() else name
+            if _is_database(file):
+                yield from ((f"{label}.{table}", len(rows)) for table, rows in rows_of(file, _MOST_ROWS))
             else:
-                yield f"{name}/{file.name}" if path.is_dir() else name, file.stat().st_size
+                yield label, file.stat().st_size
     except (OSError, sqlite3.Error):
         return
 
