@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from turnwright.errors import (
     ConfigError,
+    InvalidAnswerError,
     SessionBusyError,
     SessionNotFoundError,
     TurnNotFoundError,
@@ -16,12 +17,15 @@ from turnwright.errors import (
 if TYPE_CHECKING:
     from turnwright.store import Store
 
+#: The advice of the library about an answer without a name.
+_GIVE_BY: Final = "give by="
+
 
 def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     """Return the command with error messages for users of the command line. The library's own are for its callers.
 
     It raises `ConfigError` for `TurnNotFoundError`, `SessionNotFoundError` and `SessionBusyError`, if it has an option
-    `store`.
+    `store`, and for an answer that needs a name.
     """
 
     @wraps(command)
@@ -33,6 +37,10 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
             if not isinstance(store, str):
                 raise
             raise ConfigError(_advice(error, store, options)) from None
+        except InvalidAnswerError as error:
+            if _GIVE_BY not in str(error):
+                raise
+            raise ConfigError(str(error).replace(_GIVE_BY, "give --by NAME")) from None
 
     return advised
 

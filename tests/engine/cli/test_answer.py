@@ -37,6 +37,18 @@ def paused(cli: "Cli", endpoint: "Endpoint") -> str:
     return done.turn
 
 
+def test_answer_of_several_people_needs_a_name(cli: "Cli", endpoint: "Endpoint") -> None:
+    """The refusal names the option, which then works."""
+    cli.write("tools.py", CODE.replace("needs_approval=True", "needs_approval=True, approvers=2"))
+    endpoint.calls(("pay", {"amount": 5}))
+    turn = cli.run("run", "Pay", "--tools", "tools.py", "--json").turn
+    for command in ("answer", "resume"):
+        refused = cli.run(command, turn, "--approve", "approval-1")
+        assert refused.code == 2
+        assert "approval-1 needs a name: give --by NAME" in refused.err
+    assert cli.run("answer", turn, "--approve", "approval-1", "--by", "ann").code == 0
+
+
 def test_answer_is_recorded_and_no_turn_runs(cli: "Cli", paused: str) -> None:
     first = cli.run("answer", paused, "--approve", "approval-1")
     assert (first.code, first.err) == (0, "")

@@ -164,7 +164,7 @@ class TurnActions:
 def _words(error: TurnwrightError) -> str:
     if isinstance(error, InvalidAnswerError) and error.interrupt not in error.interrupts:
         return f"The question is closed: another answer came first, or the turn continued ({error})."
-    return str(error)
+    return str(error).replace("give by=", "write your name")
 
 
 def _kind(form: Form) -> AnnotationKind:
