@@ -56,3 +56,20 @@ def test_outcomes_without_a_label_are_refused(text: str) -> None:
 def test_invalid_json_line_is_reported_by_number() -> None:
     with pytest.raises(InvalidOutcomesError, match="line 2"):
         Outcomes.parse('{"run": "r1", "success": true}\n{nonsense\n')
+
+
+def test_row_without_a_usable_label_is_named_with_its_line() -> None:
+    outcomes = Outcomes.parse("Run, Success\na,maybe\nb,true\n,true\nc,\n")
+    assert len(outcomes) == 1
+    assert outcomes.unusable == [
+        "line 2: 'maybe' is not true or false",
+        "line 4: it has no run and no file",
+        "line 5: it has no success",
+    ]
+
+
+def test_run_with_two_labels_is_refused() -> None:
+    """The same label twice is none of two."""
+    assert len(Outcomes.parse('[{"run": "a", "success": true}, {"run": "a", "success": 1}]')) == 1
+    with pytest.raises(InvalidOutcomesError, match=r"line 3: a of b\.json has the other label in an earlier row"):
+        Outcomes.parse("file,run,success\nb.json,a,true\nb.json,a,false\n")

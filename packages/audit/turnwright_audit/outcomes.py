@@ -4,13 +4,14 @@ import csv
 import io
 from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
 from .measure import RunMeasure
 
+_KindT = TypeVar("_KindT")
 #: The names of columns, in the order in which they are tried.
 _RUNS: Final = ("run", "run_id", "id", "instance_id", "session", "session_id", "trajectory_id", "task_id")
 _FILES: Final = ("file", "path", "filename")
@@ -42,30 +43,37 @@ class Outcomes:
     def __init__(self) -> None:
         self._runs: dict[str, bool] = {}
         self._files: dict[str, dict[str, bool]] = {}
+        #: The rows that were left out, each with its line and what is wrong.
+        self.unusable: list[str] = []
 
     def __len__(self) -> int:
         return len(self._runs) + sum(len(runs) for runs in self._files.values())
 
     @classmethod
     def parse(cls, text: str) -> "Outcomes":
-        """Parse CSV with a head, or JSON lines. Each row has a run or a file, and a success.
+        """Parse CSV with a head, JSON lines, or a list of JSON objects. Each row has a run or a file, and a success.
 
-        Rows without a usable label are left out. Raises `InvalidOutcomesError` if none is left.
+        Rows without a usable label are left out, and named in `unusable`. Raises `InvalidOutcomesError` if none is
+        left, and for a run with two different labels.
         """
         outcomes = cls()
-        for row in _rows(text):
+        for line, row in _rows(text):
             label = _label(row)
             run, file = _text(row, _RUNS), _text(row, _FILES)
             if label is None or not (run or file):
+                value = _text(row, _LABELS)
+                no_label = f"{value!r} is not true or false" if value else "it has no success"
+                outcomes.unusable.append(f"{line}: {'it has no run and no file' if label is not None else no_label}")
                 continue
-            if file:
-                outcomes._files.setdefault(PurePath(file).name, {})[_key(file, run)] = label
-            else:
-                outcomes._runs[run] = label
+            labels = outcomes._files.setdefault(PurePath(file).name, {}) if file else outcomes._runs
+            if labels.setdefault(_key(file, run) if file else run, label) is not label:
+                name = " of ".join(filter(None, (run, file)))
+                raise InvalidOutcomesError(f"{line}: {name} has the other label in an earlier row: name each run once")
         if not len(outcomes):
+            first = f"; {outcomes.unusable[0]}" if outcomes.unusable else ""
             raise InvalidOutcomesError(
                 f"no row has a run ({', '.join(_RUNS)}) or a file ({', '.join(_FILES)}), and a success"
-                f" ({', '.join(_LABELS)}: true or false)"
+                f" ({', '.join(_LABELS)}: true or false){first}"
             )
         return outcomes
 
@@ -99,16 +107,28 @@ def _key(file: str, run: str) -> str:
     return f"{PurePath(file).as_posix()}\x1f{run}"
 
 
-def _rows(text: str) -> Iterator[Mapping[str, JsonValue]]:
-    if not text.lstrip().startswith("{"):
-        yield from csv.DictReader(io.StringIO(text))
-        return
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            try:
-                yield msgspec.json.decode(line, type=dict)
-            except (msgspec.DecodeError, UnicodeError) as error:
-                raise InvalidOutcomesError(f"line {number}: {error}") from None
+def _rows(text: str) -> Iterator[tuple[str, Mapping[str, JsonValue]]]:
+    """Yield each row with its place. Names of columns are read as if in lower case."""
+    match text.lstrip()[:1]:
+        case "{":
+            for number, line in enumerate(text.split("\n"), start=1):
+                if line.strip():
+                    yield f"line {number}", _decode(line, dict[str, Any], f"line {number}")
+        case "[":
+            for number, row in enumerate(_decode(text, list[dict[str, Any]], "the list"), start=1):
+                yield f"entry {number}", row
+        case _:
+            reader = csv.DictReader(io.StringIO(text))
+            reader.fieldnames = [name.strip().lower() for name in reader.fieldnames or ()]
+            for row in reader:
+                yield f"line {reader.line_num}", row
+
+
+def _decode(text: str, kind: type[_KindT], place: str) -> _KindT:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidOutcomesError(f"{place}: {error}") from None
 
 
 def _text(row: Mapping[str, JsonValue], names: tuple[str, ...]) -> str:

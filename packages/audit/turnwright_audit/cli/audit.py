@@ -186,9 +186,13 @@ def _conditions(text: str) -> list[Condition]:
 
 def _outcomes(path: Path) -> Outcomes:
     try:
-        return Outcomes.parse(path.read_text(encoding="utf-8-sig"))
+        outcomes = Outcomes.parse(path.read_text(encoding="utf-8-sig"))
     except (OSError, UnicodeDecodeError, InvalidOutcomesError) as error:
         raise ConfigError(f"--outcomes {path}: {getattr(error, 'strerror', None) or error}") from error
+    if outcomes.unusable:
+        rows = count(len(outcomes.unusable), "row")
+        process.say(_hidden(cut_line(f"--outcomes {path}: {rows} left out: {outcomes.unusable[0]}", _MESSAGE)))
+    return outcomes
 
 
 @contextmanager
