@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
+from turnwright.agent import Agent
 from turnwright.errors import ConfigError, StoreError, TurnNotFoundError
 from turnwright_protocols.http import (
     Access,
@@ -249,9 +250,21 @@ async def test_client_that_does_not_read_loses_its_stream() -> None:
         await EventStream(lines(), Bounds(send_seconds=20))({"type": "http"}, never, block)
 
 
-def test_agents_are_needed() -> None:
+def test_agents_are_a_list_of_agents_with_different_names() -> None:
     with pytest.raises(ConfigError, match="at least one agent"):
         agents_by_name([])
+    with pytest.raises(ConfigError, match=r"agents must be a list: write agents=\[A\]"):
+        agents_by_name(Agent(name="A"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="two have the name 'a'"):
+        agents_by_name([Agent(name="A"), Agent(name="a")])
+
+
+def test_function_in_place_of_a_gate_is_refused_before_the_first_request() -> None:
+    async def answer(_request: Request) -> Response:
+        return PlainTextResponse("answered")
+
+    with pytest.raises(ConfigError, match=r"the gate must be Gate\(authorize\)"):
+        Endpoint(allow, answer, refuse)  # type: ignore[arg-type]
 
 
 def test_numbers_keep_their_value() -> None:

@@ -32,6 +32,9 @@ from turnwright.errors import (
     TurnBusyError,
     TurnConflictError,
     TurnNotFoundError,
+    need_function,
+    need_kind,
+    need_list,
 )
 from turnwright.tools.later import ExternalTool
 
@@ -108,6 +111,9 @@ class Gate:
     authorize: Authorize
     bounds: Bounds = field(default_factory=Bounds)
     _open: int = 0
+
+    def __post_init__(self) -> None:
+        need_function("authorize", self.authorize)
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -186,10 +192,19 @@ def conversation_of(session: str) -> str:
 
 
 def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
-    """Return agents by their names, as clients write them. Raises `ConfigError` without agents."""
+    """Return agents by their names, as clients write them.
+
+    Raises `ConfigError` without agents, for anything else, and for two agents of one name.
+    """
+    need_list("agents", agents)
     if not agents:
         raise ConfigError("agents: give at least one agent to serve")
-    return {agent.name.lower(): agent for agent in agents}
+    by_name: dict[str, Agent] = {}
+    for agent in agents:
+        need_kind("agents", agent, Agent, "a list of Agent(name=...)")
+        if by_name.setdefault(agent.name.lower(), agent) is not agent:
+            raise ConfigError(f"agents: two have the name {agent.name!r}, in whatever case: rename one of them")
+    return by_name
 
 
 def choose_agent(agents: Mapping[str, Agent], name: JsonValue) -> Agent:
@@ -286,6 +301,7 @@ class Endpoint:
         handle: Callable[[Request], Awaitable[Response]],
         refuse: Callable[[RefusedRequestError], Response],
     ) -> None:
+        need_kind("the gate", gate, Gate, "Gate(authorize)")
         self._gate = gate
         self._handle = handle
         self._refuse = refuse
