@@ -76,7 +76,7 @@ async def test_client_approves_a_call(cli: "Cli", endpoint: "Endpoint", argument
 def test_agent_calls_an_agent_of_another_process_by_the_settings(
     cli: "Cli", endpoint: "Endpoint", arguments: list[str]
 ) -> None:
-    (settings,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    settings, _ = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     servers: dict[str, Any] = json.loads(settings)
     servers["mcpServers"]["agents"] |= {
         "command": sys.executable,
@@ -92,7 +92,7 @@ def test_agent_calls_an_agent_of_another_process_by_the_settings(
 
 
 def test_settings_of_the_page_name_the_command() -> None:
-    (settings,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    settings, _ = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     assert json.loads(settings)["mcpServers"]["agents"]["args"][:2] == ["mcp", "serve"]
 
 
