@@ -16,7 +16,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from turnwright import Agent, Engine, Links, tool
-from turnwright.errors import StoreError
+from turnwright.errors import ConfigError, StoreError
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import Annotation, AnnotationKind, InboxItem, MemoryStore, TurnRow
 from turnwright_inspector import Inspector, Open, Token, inspector_app
@@ -45,6 +45,11 @@ def fastapi_with(inspector: Inspector) -> FastAPI:
     app = FastAPI(lifespan=lifespan)
     app.mount("/ops/turns", inspector)
     return app
+
+
+async def test_address_in_place_of_an_engine_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"must be an engine, as in inspector_app\(Engine\(store=\.\.\.\)\)"):
+        inspector_app("sqlite:///turns.db")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("mounting", [fastapi_with, lambda app: Starlette(routes=[Mount("/ops/turns", app)])])

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.engine import Engine
-from turnwright.errors import TurnNotFoundError
+from turnwright.errors import TurnNotFoundError, need_kind
 from turnwright.store.outbox import NoticeCounts
 from turnwright.store.protocol import is_read_only
 from turnwright.web import answer_app
@@ -212,8 +212,10 @@ def inspector_app(
     The inspector writes a row of totals for each turn that rests, and an index of its texts, without secrets, for
     searches. Without `search` it writes no texts, and only names and ids are found.
 
-    The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short.
+    The engine stays the caller's, who closes it. Raises `ConfigError` for a token that is too short, and without an
+    engine.
     """
+    need_kind("the first argument", engine, Engine, "an engine, as in inspector_app(Engine(store=...))")
     access = Token() if access is None else access
     # The pages give no dependencies: the engine makes them, or refuses the turn.
     return Inspector(
