@@ -43,7 +43,9 @@ class RuleLanguageError(InvalidRuleError):
 class _RuleType(StructMeta):
     """The type of rules: a word that no rule has is an error with a suggestion."""
 
-    if not TYPE_CHECKING:  # it would hide the overloads of the forms
+    if TYPE_CHECKING:  # a call would hide the overloads of the forms
+        pass
+    else:
 
         def __call__(cls, *values: object, **words: object) -> object:  # noqa: N805 (a class)
             for word in words:
