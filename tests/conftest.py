@@ -42,6 +42,7 @@ SLOW: Final = frozenset(
         "engine/cli/test_annotate.py",
         "engine/cli/test_answer.py",
         "engine/cli/test_answers.py",
+        "engine/cli/test_approvals.py",
         "engine/cli/test_bad_endpoints.py",
         "engine/cli/test_chat.py",
         "engine/cli/test_chat_code.py",

@@ -287,6 +287,8 @@ async def test_links_without_a_place_are_refused(bot: Bot) -> None:
         ({"keys": "k" * 32}, "must be a list"),
         ({"keys": [5]}, "bytes or text"),
         ({"base": "bot.example/a"}, "base must be an address"),
+        ({"base": "https://["}, "base must be an address"),
+        ({"base": "https://u:p@bot.example/a"}, "no user and no password"),
         ({"base": "https://bot.example/a?b=c"}, "neither a query"),
         ({"expires_in": 0}, "expires_in"),
         ({"expires_in": float("nan")}, "expires_in"),

@@ -58,9 +58,15 @@ class Links:
     """
 
     def __init__(self, base: str, *, keys: Sequence[bytes | str], expires_in: float = _DAY) -> None:
-        if not isinstance(base, str) or urlsplit(base).scheme not in ("http", "https") or not urlsplit(base).netloc:
+        try:
+            parts = urlsplit(base) if isinstance(base, str) else None
+        except ValueError:
+            parts = None
+        if parts is not None and "@" in parts.netloc:
+            raise ConfigError("links: base must have no user and no password: everybody who gets a link reads them")
+        if parts is None or parts.scheme not in ("http", "https") or not parts.netloc:
             raise ConfigError(f"links: base must be an address such as https://bot.example/a, not {base!r:.80}")
-        if urlsplit(base).query or urlsplit(base).fragment:
+        if parts.query or parts.fragment:
             raise ConfigError(f"links: base must have neither a query nor a fragment: {base!r:.80}")
         if isinstance(keys, str | bytes) or not keys:
             raise ConfigError("links: keys must be a list with at least one key")
