@@ -27,6 +27,7 @@ def test_exported_turn_equals_the_run_read_from_the_store(cli: "Cli", endpoint: 
     assert exported.run_notes.ending == "finished: answered"
 
 
+@pytest.mark.slow
 def test_exported_file_contains_no_known_secret(cli: "Cli", endpoint: "Endpoint") -> None:
     key = "ghp_" + "a1B2" * 9
     endpoint.says(f"The key is {key}.")

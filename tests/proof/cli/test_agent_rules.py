@@ -3,6 +3,8 @@
 import json
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli
 
@@ -31,6 +33,7 @@ def write_agent(cli: "Cli", text: str) -> None:
     (cli.folder / "AGENTS.md").write_text(text)
 
 
+@pytest.mark.slow
 def test_rules_are_theorems_of_the_configuration(cli: "Cli") -> None:
     write_agent(cli, AGENT)
     (run,) = cli.each(FLAGS)
@@ -38,6 +41,7 @@ def test_rules_are_theorems_of_the_configuration(cli: "Cli") -> None:
     assert "  holds   refund never starts before verify (verify-first); shortest: verify -> refund" in run.out
 
 
+@pytest.mark.slow
 def test_fault_of_rules_has_its_path_its_place_and_exit_code(cli: "Cli") -> None:
     more = "  - {name: tested, after: write_file, then: run_tests}\n  - {name: no-tests, never: run_tests}\n---\nYou"
     write_agent(cli, AGENT.replace("---\nYou", more))
@@ -65,6 +69,7 @@ def test_agents_without_rules_are_no_fault(cli: "Cli") -> None:
     assert (run.code, run.out) == (0, "no agent has rules\n")
 
 
+@pytest.mark.slow
 def test_machine_is_walked_with_the_rules_of_agent_and_engine(cli: "Cli") -> None:
     write_agent(cli, AGENT)
     (cli.folder / "rules.yaml").write_text("rules:\n  - {name: once, at_most: 1, of: refund, per: order_id}\n")

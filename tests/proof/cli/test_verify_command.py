@@ -302,6 +302,7 @@ def test_command_prints_a_path_or_a_line_on_stderr(cli: "Cli") -> None:
     assert last.endswith("inconclusive")
 
 
+@pytest.mark.slow
 def test_proof_queries_are_written_and_the_walk_can_be_skipped(cli: "Cli") -> None:
     queries, lint_alone, both_options = cli.each(
         ["verify", "--smt-export", "smt"],
