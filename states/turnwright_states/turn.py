@@ -97,8 +97,8 @@ class Turn:
     tool_retries: Mapping[str, int] = MappingProxyType({})
     #: Whether the app must authorize each answer.
     restricted: bool = False
-    #: A checksum of what decides later and is in no count: rules, the names of hooks and guardrails, tools of the
-    #: client, the terms of waits, and given results; 0 without any.
+    #: A checksum of what decides later and is in no count: limits that are not the defaults, rules, the names of hooks
+    #: and guardrails, tools of the client, the terms of waits, and given results; 0 without any.
     terms: int = 0
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
@@ -332,6 +332,8 @@ class Turn:
         self._pass_time()
         if fact.rules:
             self._begin_rules(fact)
+        if fact.limits != _default_limits():
+            self._bind(fact.limits)
         if fact.rules or fact.client_tools or fact.hooks or fact.guardrails or fact.restricted:
             self._bind(fact.rules, fact.client_tools, fact.hooks, fact.guardrails, fact.restricted)
 

@@ -352,7 +352,6 @@ UNSEEN: Final = frozenset(
                 "forked_with",
             )
         ),
-        *(f"turn_started.limits.{name}" for name in ("conclude_seconds", "conclude_tokens")),
         *(f"model_replied.{name}" for name in ("reasoning", "reasoning_details", "calls.provider_id")),
         "step_started.started_at",
         *(f"request_prepared.{name}" for name in ("instructions", "tools", "settings", "model", "append", "decisions")),
@@ -369,12 +368,7 @@ UNSEEN: Final = frozenset(
 )
 OUTSIDE: Final = frozenset(
     {
-        *(f"turn_started.limits.{name}" for name in ("ceiling", "tokens", "cost", "seconds", "doom_threshold")),
-        *(
-            f"turn_started.limits.{name}"
-            for name in ("stall_errors", "stall_rounds", "stall_response", "idle_steps", "tool_timeout")
-        ),
-        *(f"turn_started.{name}" for name in ("limits.max_calls_per_step", "synthesis", "depth")),
+        *(f"turn_started.{name}" for name in ("synthesis", "depth")),
         *(f"model_replied.{name}" for name in ("text", "finish", "usage")),
         *(f"model_replied.calls.{name}" for name in ("name", "raw", "refused", "invalid", "output")),
         # Whether a reply is reviewed.
