@@ -187,12 +187,12 @@ class Stage:
             done.result(timeout=100)
             self.gate.close(self.portal)
 
-    def answered_elsewhere(self, turn: str, interrupt: str, *lines: Line) -> None:
+    def answered_elsewhere(self, turn: str, interrupt: str, *lines: Line, always: bool = False) -> None:
         """Grant what is asked, from elsewhere; with lines for its model the turn is also driven on by them."""
 
         async def answer() -> None:
             async with self.engine(*lines) as engine:
-                await engine.answer(turn, {interrupt: Answer(Decision.APPROVE)})
+                await engine.answer(turn, {interrupt: Answer(Decision.APPROVE, always=always)})
                 if lines:
                     await engine.resume(turn)
 
@@ -273,7 +273,7 @@ def visiting(
     context: BrowserContext = browser.new_context(
         viewport=viewport, color_scheme="dark" if scheme == "dark" else "light", reduced_motion="reduce"
     )
-    context.set_default_timeout(30_000)  # of a busy machine
+    context.set_default_timeout(90_000)  # of a busy machine
     page = context.new_page()
     wrong: list[str] = []
     page.on("pageerror", lambda error: wrong.append(str(error)))

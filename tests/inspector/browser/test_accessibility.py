@@ -22,6 +22,8 @@ SIZES: Final = {"phone": PHONE, "desktop": DESKTOP}
 @pytest.fixture(scope="module")
 def turns(stage: Stage) -> dict[str, str]:
     """Turns of each kind that looks different."""
+    trusted = stage.play(asks_for(("delete_file", {"path": "a"})), session="trusted")
+    stage.answered_elsewhere(trusted, "approval-1", "Done.", always=True)
     mixed = asks_for(("look_up", {"word": "a"}), ("broken", {"word": "b"}), ("helper", {"prompt": "Help."}))
     return {
         "capped": stage.play(searching(), repeat=True, steps=3),
@@ -90,6 +92,7 @@ PAGES: Final = {
     "turns": ("/", "/?q=nothing-like-this", "/?sort=tokens&since=2026-01-01"),
     "needs-you": ("/needs-you",),
     "agents": ("/agents",),
+    "approvals": ("/approvals?session=trusted", "/approvals?session=talk"),
     "outbox": ("/outbox",),
     "sessions": ("/sessions",),
     "session": ("/session?session=talk",),
