@@ -193,9 +193,13 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     checked: list[Values | None] = []
     calls: tuple[ToolCall, ...] = ()
     cut_off = _problem_of_cut_off(reply) if reply.finish is Finish.LENGTH else ""
+    ids: set[str] = set()
+    has_equal_ids = False
     for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
         calls += (_checked_call(segment, call, checked, cut_off),)
-    for place in _find_repeated(reply.calls) if len(calls) > 1 else ():
+        has_equal_ids = has_equal_ids or call.id in ids
+        ids |= {call.id}
+    for place in _find_repeated(reply.calls) if has_equal_ids else ():
         if not (calls[place].problem or calls[place].output):
             calls = (*calls[:place], replace(calls[place], problem=_REPEATED), *calls[place + 1 :])
     if segment.has_async_keys:
@@ -376,9 +380,6 @@ def _find_repeated(calls: Sequence[ResponseToolCall]) -> list[int]:
 
     Equal ids alone say nothing, because some servers give one id to all calls.
     """
-    ids = [call.id for call in calls if call.id]
-    if len({*ids}) == len(ids):
-        return []
     calls_seen: set[tuple[str, str, str]] = set()
     places: list[int] = []
     for place, call in enumerate(calls):

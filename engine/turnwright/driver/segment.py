@@ -394,7 +394,7 @@ class Segment:
         if delta.__class__ not in DELTAS and not isinstance(delta, TextDelta):
             raise no_delta(self.model.name, delta)
         text = delta.arguments_delta if isinstance(delta, ToolCallDelta) else delta.text
-        if not isinstance(text, str):
+        if text.__class__ is not str and not isinstance(text, str):
             raise no_text(self.model.name, delta, text)
         if isinstance(delta, TextDelta):
             if self._texts is None:
