@@ -11,7 +11,7 @@ import argparse
 import sys
 import time
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -157,7 +157,13 @@ def _acts(totals: Totals, name: str) -> Acts:
 
 def put_into(page: str, evidence: Evidence) -> str:
     """The page with the tables between its marks."""
-    for mark, rows in (("data", _data(evidence)), ("detectors", _detectors(evidence)), ("budgets", _budgets(evidence))):
+    tables = {"data": _data(evidence), "detectors": _detectors(evidence), "budgets": _budgets(evidence)}
+    return put_tables(page, tables)
+
+
+def put_tables(page: str, tables: Mapping[str, Iterable[str]]) -> str:
+    """Return the page with the rows of each table between its marks. Raises `ValueError` if a mark is missing."""
+    for mark, rows in tables.items():
         begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
         if page.count(begin) != 1 or page.count(end) != 1:
             raise ValueError(f"the page must have the marks of {mark} once")

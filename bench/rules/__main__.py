@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
+from bench.evidence import put_tables
 from msgspec import Struct
 
 ROOT: Final = Path(__file__).parents[2]
@@ -124,13 +125,7 @@ def _labels(runs: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 def put_into(page: str, figures: Mapping[str, Figures]) -> str:
     """Return the page with the tables between its marks. Raises `ValueError` if a mark is missing."""
     tables = {"policies": _policies(figures), "rules": _rules(figures), "folders": _folders(figures)}
-    for mark, rows in tables.items():
-        begin, end = f"<!-- {mark} -->\n", f"<!-- /{mark} -->"
-        if page.count(begin) != 1 or page.count(end) != 1:
-            raise ValueError(f"the page must have the marks of {mark} once")
-        before, _, rest = page.partition(begin)
-        page = "\n".join([before + begin, *rows, "", end + rest.partition(end)[2]])
-    return page
+    return put_tables(page, tables)
 
 
 def _policies(figures: Mapping[str, Figures]) -> Iterator[str]:
