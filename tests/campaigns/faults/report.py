@@ -94,17 +94,16 @@ class FaultReport:
         yield f"Turnwright {self.version}, seed {self.seed}."
         yield ""
         yield from self._table(
-            [(words, [getattr(report, name) for report in reports]) for name, words in _FIGURES.items()]
+            "", [(words, [getattr(report, name) for report in reports]) for name, words in _FIGURES.items()]
         )
         yield ""
         yield f"{self.faults} violations of the {len(CLAIMS)} claims that were checked."
-        kills = dict.fromkeys(name for report in reports for name in report.killed)
         yield ""
-        places = (f"{name} {'/'.join(f'{report.killed.get(name, 0):,}' for report in reports)}" for name in kills)
-        yield f"Kills ({'/'.join(_TITLES.get(name, name) for name in self.stores)}): {', '.join(places)}."
+        places = dict.fromkeys(name for report in reports for name in report.killed)
+        yield from self._table("kills", [(name, [report.killed.get(name, 0) for report in reports]) for name in places])
 
-    def _table(self, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
-        yield f"| {' | '.join(['', *(_TITLES.get(name, name) for name in self.stores)])} |"
+    def _table(self, title: str, rows: Iterable[tuple[str, Sequence[int]]]) -> Iterator[str]:
+        yield f"| {' | '.join([title, *(_TITLES.get(name, name) for name in self.stores)])} |"
         yield f"| --- |{' ---: |' * len(self.stores)}"
         for name, numbers in rows:
             yield f"| {' | '.join([name, *(f'{number:,}' for number in numbers)])} |"
