@@ -15,6 +15,7 @@ from turnwright.errors import ConfigError
 from turnwright_proof.cli.reachability import EVENTS, drawn, narrowed, read_goal
 from turnwright_proof.cli.verify import VerifyReport, answer
 from turnwright_proof.verify import ENDS, Case, Edge, Goal, Property, ViolationError, Walk, grid, reach, walk
+from turnwright_proof.verify.case import ABILITIES
 from turnwright_states import Limits, State
 from turnwright_states.chart import CHART, ROWS
 from turnwright_states.verdict import Check, Verdict
@@ -154,6 +155,7 @@ def test_every_end_is_drawn_within_the_terminal_width(end: str) -> None:
     assert witness is not None
     lines = list(drawn(witness))
     assert max(map(len, lines)) <= 100
+    assert all(name in " ".join(lines[:4]) for name in ("hooks and", "from outside") if witness.case.hooked)
     numbers = [int(line.split("─ ")[1].split()[0]) for line in lines if "├─" in line]
     assert numbers == [ROWS.index(row) + 1 for edge in witness.path for row in edge.rows]
 
@@ -164,7 +166,7 @@ DRAWN: Final = (
     Case(Limits(steps=2, tokens=1, max_retries=0, doom_threshold=None)),
     Case(Limits(steps=2, cost=1.0, seconds=1.0, max_retries=0, doom_threshold=None)),
     Case(Limits(steps=3, doom_threshold=2, doom_response="ask", max_retries=0), widest=1),
-    Case(Limits(steps=1, output_retries=0, max_retries=0, doom_threshold=None), hooked=True),
+    Case(Limits(steps=1, output_retries=0, max_retries=0, doom_threshold=None), hooked=True, waits=True),
     Case(Limits(steps=2, idle_steps=1, max_retries=0, doom_threshold=None), widest=1),
 )
 
@@ -258,6 +260,9 @@ def test_cases_are_narrowed_to_a_value_or_built() -> None:
     of_the_grid = [case for case in grid(1) if case.limits.steps == 1]
     assert narrowed(grid(1), {"steps": 1})[: len(of_the_grid)] == of_the_grid
     assert {case.widest for case in narrowed(grid(1), {"widest": 3})} == {3}
+    for ability in ABILITIES:
+        (case,) = narrowed([SMALL], {ability: True})
+        assert [name for name in ABILITIES if getattr(case, name)] == [ability]
 
 
 @pytest.mark.parametrize(

@@ -72,9 +72,7 @@ def a_turn(limits: Limits, abilities: Abilities, chance: random.Random) -> set[R
     case = Case(limits, abilities.synthesis, min(limits.max_calls_per_step, 3), abilities.delegates, abilities.hooked)
     around = Environment(case, reduced=False)
     weights: dict[tuple[type[Input], str], float] = {}
-    begun, _ = WalkedMachine.start(case.started)
-    assert isinstance(begun, WalkedMachine)
-    machine = begun
+    machine, _ = WalkedMachine.start(case.started)
     for _ in range(400):
         if machine.state in FINAL:
             break

@@ -44,6 +44,7 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states.chart import CHART
+from turnwright_states.inputs import JsonObject
 
 
 def limits(**fields: object) -> Limits:
@@ -129,6 +130,13 @@ def test_truncated_search_is_not_whole() -> None:
     result = reach([Case(limits(steps=1))], Goal(frozenset({"cap_hit/cost"})), most=5)
     assert (result.witness, result.whole, result.cut) == (None, False, True)
     assert result.configurations == 5
+
+
+def test_search_keeps_states_of_rules_apart() -> None:
+    """An answer needs an ok call of `b`: a settled call of `a` leads to another configuration."""
+    rules: tuple[JsonObject, ...] = ({"name": "answer", "before": "@answer", "need": "b"},)
+    case = Case(limits(max_pauses=0, output_retries=0), widest=1, hooked=True, rules=rules)
+    assert len(found(search(case, Goal(frozenset({"finished/answered"})))).events) == 3
 
 
 def test_path_passes_the_required_states() -> None:

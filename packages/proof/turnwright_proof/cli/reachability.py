@@ -3,19 +3,26 @@
 import json
 import textwrap
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from pydantic import JsonValue, ValidationError
 
 from turnwright.errors import ConfigError
 from turnwright_proof.verify import ENDS, Case, Counterexample, Edge, Goal, event_name, retrace
+from turnwright_proof.verify.case import ABILITIES
 from turnwright_states import REASONS, REASONS_OF, Input, Limits, Outcome, State, Trigger
 from turnwright_states.chart import CHART, Row
 
 #: The inputs of a machine, as `--with` spells them, and the chart's own shorter names for some.
 EVENTS: Final = frozenset({event_name(kind) for kind in Input.__subclasses__()} - {"started"}) | frozenset(Trigger)
-_CASE_FIELDS: Final = tuple(name for name in Case._fields if name != "limits")
-_FIELDS: Final = (*Limits.model_fields, *_CASE_FIELDS)
+_FIELDS: Final = (*Limits.model_fields, "widest", *ABILITIES)
+#: The abilities in words.
+_WORDS: Final = {
+    "synthesis": "a synthesis",
+    "delegates": "sub-agents",
+    "hooked": "hooks and guardrails",
+    "waits": "results from outside",
+}
 _WIDTH: Final = 96
 _LINE: Final = "    │  "
 
@@ -95,10 +102,11 @@ def _with(case: Case, name: str, value: object) -> Case:
                 f"--with widest={value}: must be a whole number from 1 to {case.limits.max_calls_per_step}"
             )
         return case._replace(widest=value)
-    if name in _CASE_FIELDS:
+    if name in ABILITIES:
         if not isinstance(value, bool):
             raise ConfigError(f"--with {name}={value}: must be true or false")
-        return case._replace(synthesis=value) if name == "synthesis" else case._replace(delegates=value)
+        ability: dict[str, Any] = {name: value}
+        return case._replace(**ability)
     try:
         limits = Limits.model_validate(case.limits.model_dump() | {name: value})
     except ValidationError as error:
@@ -146,8 +154,8 @@ def limits_of(case: Case) -> Iterator[str]:
     )
     yield from _wrapped(limits or "the defaults", "  limits  ", " " * 10)
     extras = [f"batches of up to {case.widest} call{'s' * (case.widest > 1)}"]
-    extras += ["a synthesis"] if case.synthesis else []
-    extras += ["sub-agents"] if case.delegates else []
+    extras += [_WORDS[name] for name in ABILITIES if getattr(case, name)]
+    extras += [f"rules ({', '.join(str(rule['name']) for rule in case.rules)})"] if case.rules else []
     yield from _wrapped(", ".join(extras), "  with    ", " " * 10)
 
 
@@ -163,9 +171,9 @@ def json_of_witness(witness: Counterexample) -> dict[str, JsonValue]:
         "end": f"{turn.state.outcome}/{turn.reason}",
         "also_reached": [str(reason) for reason in turn.also_reached],
         "limits": case.limits.model_dump(mode="json"),
-        "synthesis": case.synthesis,
         "widest": case.widest,
-        "delegates": case.delegates,
+        **{name: getattr(case, name) for name in ABILITIES},
+        "rules": [rule["name"] for rule in case.rules],
         "path": [
             {
                 "happened": edge.happened,

@@ -34,7 +34,7 @@ from turnwright_states.limits import Limits
 from turnwright_states.state import FINAL
 
 from .case import Case
-from .configuration import Key, WalkedMachine, key_of
+from .configuration import Key, WalkedMachine
 from .environment import Environment
 
 #: The most steps of a small turn, without and with doom loops. One loop of two rounds, a hint, and another loop fit in.
@@ -146,9 +146,8 @@ def rows_within(case: Case, abilities: Abilities, *, loops: bool = False) -> Age
     """
     around = Environment(case)
     begun, _ = WalkedMachine.start(case.started)
-    assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
     rows, ends = set(begun.rows), set[str]()
-    keys: set[Key] = {key_of(begun.turn)}
+    keys: set[Key] = {around.key_of(begun.turn)}
     waiting = [begun]
     while waiting:
         machine = waiting.pop()
@@ -162,7 +161,7 @@ def rows_within(case: Case, abilities: Abilities, *, loops: bool = False) -> Age
             rows.update(there.rows)
             if there.state in FINAL:
                 ends.add(f"{there.state.outcome}/{there.turn.reason}")
-            elif (key := key_of(there.turn)) not in keys:
+            elif (key := around.key_of(there.turn)) not in keys:
                 keys.add(key)
                 waiting.append(there)
     return AgentRows(frozenset(rows), frozenset(ends), len(keys))

@@ -1,9 +1,12 @@
 """One case of the walk: a turn's limits and the abilities of its environment."""
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from turnwright_states.inputs import JsonObject, StartedInput
 from turnwright_states.limits import Limits
+
+#: The fields of a case that are true or false: what its environment can do.
+ABILITIES: Final = ("synthesis", "delegates", "hooked", "waits")
 
 
 class Case(NamedTuple):
@@ -32,6 +35,6 @@ class Case(NamedTuple):
     def changed(self) -> dict[str, object]:
         """The limits without those that have their defaults, by field name, and the other fields of the case."""
         extras: dict[str, object] = {"widest": self.widest}
-        extras |= {name: True for name in ("synthesis", "delegates", "hooked", "waits") if getattr(self, name)}
+        extras |= {name: True for name in ABILITIES if getattr(self, name)}
         extras |= {"rules": [rule["name"] for rule in self.rules]} if self.rules else {}
         return self.limits.model_dump(exclude_defaults=True) | extras

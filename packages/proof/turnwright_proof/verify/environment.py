@@ -59,7 +59,7 @@ from turnwright_states.reasons import Cause, EndReason
 from turnwright_states.turn import Turn
 
 from .case import Case
-from .configuration import condition, loops_ahead, stalls_ahead
+from .configuration import condition, key_of, loops_ahead, stalls_ahead, whole_key_of
 
 _A, _B = ToolCall(name="a", arguments={}), ToolCall(name="b", arguments={})
 _BAD = ToolCall(name="a", problem="unknown tool")
@@ -131,12 +131,14 @@ class Environment:
     """The environment of the turns of one case.
 
     `reduced`: act on only one of several interchangeable calls (`configuration.py`), and on only one of two tools that
-    the turn has not distinguished yet.
+    the turn has not distinguished yet. Rules read the names and the order of calls, so turns with rules are never
+    reduced. `key_of` is the key by which their configurations are compared.
     """
 
     def __init__(self, case: Case, *, reduced: bool = True) -> None:
         limits = case.limits
-        self._reduced = reduced
+        self._reduced = reduced and not case.rules
+        self.key_of = key_of if self._reduced else whole_key_of
         self._hooked = case.hooked
         self._waits = case.waits
         self._has_rules = case.rules != ()

@@ -63,9 +63,7 @@ def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[
 
     Raises `MachineError` if the chart has no row for an input.
     """
-    begun, _ = WalkedMachine.start(case.started, chart=chart)
-    machine = begun
-    assert isinstance(machine, WalkedMachine)  # noqa: S101 (start builds its own class)
+    machine, _ = WalkedMachine.start(case.started, chart=chart)
     path = [Edge("the turn begins", "Started", State.CHECK, tuple(machine.rows), machine.state)]
     for event in events:
         happened, source = describe_path(event, machine.turn), machine.state

@@ -14,7 +14,7 @@ from turnwright_states.inputs import Input
 from turnwright_states.state import FINAL, State
 
 from .case import Case
-from .configuration import Key, WalkedMachine, key_of
+from .configuration import Key, WalkedMachine
 from .environment import Environment
 from .path import Path, retrace
 from .walk import MOST
@@ -110,9 +110,8 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
     """Search one case for a shortest path to the goal, of at most `depth` inputs (None: of any length)."""
     around, wanted_marks = Environment(case), _wanted(goal)
     begun, _ = WalkedMachine.start(case.started)
-    assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
     root = _SearchNode(begun, _passed(begun, None) & wanted_marks, None)
-    known_nodes: set[tuple[Key, _Seen]] = {(key_of(begun.turn), root.marks)}
+    known_nodes: set[tuple[Key, _Seen]] = {(around.key_of(begun.turn), root.marks)}
     frontier, gone = [root], 0
     while frontier and (depth is None or gone < depth):
         gone += 1
@@ -125,7 +124,7 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
                     if end in goal.ends and there.marks == wanted_marks:
                         return Search(Counterexample(case, _unwound(there.events)), len(known_nodes), whole=False)
                     continue
-                key = key_of(there.machine.turn), there.marks
+                key = around.key_of(there.machine.turn), there.marks
                 if key in known_nodes:
                     continue
                 if len(known_nodes) >= most:

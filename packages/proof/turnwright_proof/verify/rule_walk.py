@@ -403,7 +403,6 @@ class _RuleWalk:
 
     def _begin(self, text: str) -> _Node:
         machine, _ = self._machine.start(StartedInput(prompt=text, limits=_LIMITS, rules=self._small.journaled))
-        assert isinstance(machine, WalkedMachine)  # noqa: S101 (start builds its own class)
         return _Node(machine, (Event("message", tool=USER, text=text),), {}, {}, {})
 
     def _moves(self, node: _Node) -> Iterator[Input]:

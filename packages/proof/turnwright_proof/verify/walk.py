@@ -23,7 +23,7 @@ from turnwright_states.turn import Rank
 
 from .case import Case
 from .claims import Property, ViolationError
-from .configuration import Key, WalkedMachine, key_of, whole_key_of
+from .configuration import Key, WalkedMachine, whole_key_of
 from .environment import Environment
 from .invariants import fault_of, fault_of_end
 from .path import Edge, Path, describe_path
@@ -114,9 +114,8 @@ class _Walker:
         self.case = case
         self.chart = chart
         self.most = most
-        reduced = reduced and not case.rules  # rules read the names and the order of calls
-        self.key_of = key_of if reduced else whole_key_of
         self.around = Environment(case, reduced=reduced)
+        self.key_of = self.around.key_of
         self.walk = Walk(walks=1)
         self.leavable_states = frozenset(s for s in FINAL if any(chart.accepts(s, trigger) for trigger in Trigger))
         #: The most model calls from a configuration to an end; None while the configuration is on the path.
@@ -133,7 +132,6 @@ class _Walker:
             begun, facts = machine.start(self.case.started, chart=self.chart)
         except MachineError as error:
             raise self._violation(Property.WAY_ON, f"the turn cannot start: {error}") from None
-        assert isinstance(begun, WalkedMachine)  # noqa: S101 (start builds its own class)
         rank = begun.turn.rank
         self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
         self._take(begun.rows)
