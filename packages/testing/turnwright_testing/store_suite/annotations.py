@@ -9,25 +9,23 @@ from turnwright.store import Annotation, AnnotationKind, AnnotationStore, Store
 from turnwright.store.memory_summaries import summaries_of
 from turnwright.store.summaries import TurnFilter
 
-from .bench import Bench, Written
+from .bench import StoreFacts, Written
 
 _TAG = Annotation("t1", AnnotationKind.TAG, "slow", at=1.0)
 _SCORE = Annotation("t1", AnnotationKind.SCORE, "success", value=0.5, text="Half of it.", at=2.0)
 _NOTE = Annotation("t1", AnnotationKind.NOTE, "slow", text="It waited\nfor the disk. é\u2028", at=3.0)
 
 
-async def _opened(bench: Bench, *turns: str) -> tuple[Store, AnnotationStore]:
-    store = await bench.open()
-    if not isinstance(store, AnnotationStore):
-        pytest.skip("the store keeps no annotations")
-    for turn in turns:
-        await store.release(await Written(turn).create(store))
-    return store, store
+class AnnotationFacts(StoreFacts):
+    @pytest.fixture
+    async def notes(self, store: Store) -> AnnotationStore:
+        if not isinstance(store, AnnotationStore):
+            pytest.skip("the store keeps no annotations")
+        for turn in ("t1", "t1:c1", "t10", "t2", "t3", "t4"):
+            await store.release(await Written(turn).create(store))
+        return store
 
-
-class AnnotationFacts:
-    async def test_annotations_are_kept_by_turn_the_oldest_first(self, bench: Bench) -> None:
-        store, notes = await _opened(bench, "t1", "t2", "t3")
+    async def test_annotations_are_kept_by_turn_the_oldest_first(self, store: Store, notes: AnnotationStore) -> None:
         other_annotation = replace(_TAG, turn="t2", at=0.0)
         await notes.annotate(_NOTE, other_annotation, _SCORE, _TAG)
         assert await notes.annotations(["t1"]) == [_TAG, _SCORE, _NOTE]
@@ -35,8 +33,7 @@ class AnnotationFacts:
         assert await notes.annotations([]) == []
         assert [len(await store.facts(turn)) for turn in ("t1", "t3")] == [2, 2]
 
-    async def test_another_one_of_its_kind_and_name_takes_its_place(self, bench: Bench) -> None:
-        _, notes = await _opened(bench, "t1")
+    async def test_another_one_of_its_kind_and_name_takes_its_place(self, notes: AnnotationStore) -> None:
         await notes.annotate(_SCORE, _TAG)
         changed = replace(_SCORE, value=1.0, text="", at=9.0)
         await notes.annotate(changed)
@@ -46,9 +43,8 @@ class AnnotationFacts:
         assert not await notes.unannotate("nobody", AnnotationKind.TAG, "slow")
         assert await notes.annotations(["t1"]) == [changed]
 
-    async def test_turns_are_found_by_a_whole_tag(self, bench: Bench) -> None:
+    async def test_turns_are_found_by_a_whole_tag(self, store: Store, notes: AnnotationStore) -> None:
         """Not by a note or a score of that name, nor by a tag that was removed."""
-        store, notes = await _opened(bench, "t1", "t2", "t3", "t4")
         await notes.annotate(*(replace(_TAG, turn=turn) for turn in ("t1", "t2", "t3")), replace(_NOTE, turn="t4"))
         await notes.unannotate("t2", AnnotationKind.TAG, "slow")
         summaries = summaries_of(store)
@@ -58,14 +54,12 @@ class AnnotationFacts:
         await notes.unannotate("t3", AnnotationKind.TAG, "slow")
         assert [entry.row.id for entry in await summaries.find(TurnFilter(tag="slow"), limit=9)] == ["t1"]
 
-    async def test_all_are_written_or_none(self, bench: Bench) -> None:
-        _, notes = await _opened(bench, "t1")
+    async def test_all_are_written_or_none(self, notes: AnnotationStore) -> None:
         with pytest.raises(TurnNotFoundError):
             await notes.annotate(_TAG, replace(_TAG, turn="nobody"))
         assert await notes.annotations(["t1", "nobody"]) == []
 
-    async def test_annotations_are_deleted_with_their_turn(self, bench: Bench) -> None:
-        store, notes = await _opened(bench, "t1", "t1:c1", "t10")
+    async def test_annotations_are_deleted_with_their_turn(self, store: Store, notes: AnnotationStore) -> None:
         kept_annotations = [replace(_TAG, turn=turn) for turn in ("t1", "t1:c1", "t10")]
         await notes.annotate(*kept_annotations)
         await store.delete("t1")

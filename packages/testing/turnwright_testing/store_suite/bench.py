@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+import pytest
+
 from turnwright.store import Claim, NewTurn, Status, Store
 from turnwright_states import (
     AbortInput,
@@ -85,3 +87,25 @@ class Written:
     def keep(self, facts: list[Fact]) -> Sequence[Fact]:
         self.facts += facts
         return facts
+
+
+class StoreFacts:
+    """Part of `StoreSuite`: tests of a store, and of another handle of its data, as another process has it."""
+
+    @pytest.fixture
+    async def store(self, bench: Bench) -> Store:
+        return await bench.open()
+
+    @pytest.fixture
+    async def other_store(self, bench: Bench) -> Store:
+        return await bench.open()
+
+    @pytest.fixture
+    def draft(self) -> Written:
+        """Return the turn `t1`, which the store does not have yet."""
+        return Written()
+
+    @pytest.fixture
+    async def claim(self, store: Store, draft: Written) -> Claim:
+        """Write the draft into the store, and return the claim of its driver."""
+        return await draft.create(store)

@@ -7,20 +7,20 @@ import anyio
 import pytest
 
 from turnwright.errors import LeaseLostError, StoreError, TurnNotFoundError
-from turnwright.store import AbandonedDrivers, InboxItem, InboxKind, Store
+from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 
-from .bench import NOW, Bench, Written
+from .bench import NOW, Bench, StoreFacts, Written
 
 
 async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, str]]:
     return [(span.first, span.epoch, span.owner) for span in await store.claim_spans(turn_id)]
 
 
-class ClaimSpanFacts:
-    async def test_facts_of_one_driver_are_one_span(self, bench: Bench) -> None:
+class ClaimSpanFacts(StoreFacts):
+    async def test_facts_of_one_driver_are_one_span(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """Any number of appends is one span, from the turn's creation to the last append."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         (only_span,) = await other_store.claim_spans("t1")
         assert (only_span.began, only_span.ended) == (NOW, NOW)
         await store.append(claim, draft.calls("read_file"), draft.status)
@@ -31,10 +31,10 @@ class ClaimSpanFacts:
             assert span.began == NOW
             assert span.ended == (await handle.get("t1")).updated_at > NOW
 
-    async def test_two_drivers_have_two_spans(self, bench: Bench) -> None:
+    async def test_two_drivers_have_two_spans(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The second begins with its first fact, and the first one ended when its own last was written."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         await store.append(claim, draft.calls("read_file"), draft.status)
         (before,) = await store.claim_spans("t1")
         await store.release(claim)
@@ -48,10 +48,10 @@ class ClaimSpanFacts:
             assert first == before
             assert first.ended <= second.began <= second.ended == (await handle.get("t1")).updated_at
 
-    async def test_one_driver_that_claims_again_has_another_span(self, bench: Bench) -> None:
+    async def test_one_driver_that_claims_again_has_another_span(
+        self, store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The spans have the same owner and a higher epoch; each begins where the one before ends."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         expected = [(1, 1, store.owner)]
         for text in ("one", "two"):
             await store.release(claim)
@@ -61,10 +61,10 @@ class ClaimSpanFacts:
             await store.append(claim, facts, draft.status)
         assert await _who(store) == expected
 
-    async def test_a_claim_that_wrote_nothing_has_no_span(self, bench: Bench) -> None:
+    async def test_a_claim_that_wrote_nothing_has_no_span(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """A claim that wrote no fact has no span, and does not lengthen the span before it."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         await store.append(claim, draft.calls("read_file"), draft.status)
         await store.release(claim)
         before = await store.claim_spans("t1")
@@ -79,9 +79,10 @@ class ClaimSpanFacts:
         assert await _who(store) == [(1, 1, store.owner), (at, 3, other_store.owner)]
         assert (await store.claim_spans("t1"))[:1] == before
 
-    async def test_a_turn_that_is_taken_over_from_a_dead_driver_has_both(self, bench: Bench) -> None:
+    async def test_a_turn_that_is_taken_over_from_a_dead_driver_has_both(
+        self, bench: Bench, store: Store, draft: Written
+    ) -> None:
         """A dead driver's late facts are not written, and it has no span for them."""
-        store, draft = await bench.open(), Written()
         loser, name = await draft.create(store), store.owner
         at = len(draft.facts) + 1
         await bench.bury(store)
@@ -108,9 +109,10 @@ class ClaimSpanFacts:
         await third.append(winner, facts, draft.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 3, third.owner)]
 
-    async def test_repeated_append_is_signed_after_a_failure(self, bench: Bench) -> None:
+    async def test_repeated_append_is_signed_after_a_failure(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """The span begins with the first fact that was written."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
         claim, at = await other_store.claim("t1"), len(draft.facts) + 1
         claim.seq = 0
@@ -122,9 +124,8 @@ class ClaimSpanFacts:
         await other_store.append(claim, facts, draft.status)
         assert await _who(store) == [(1, 1, store.owner), (at, 2, other_store.owner)]
 
-    async def test_submitted_facts_belong_to_the_submitter(self, bench: Bench) -> None:
+    async def test_submitted_facts_belong_to_the_submitter(self, store: Store, other_store: Store) -> None:
         """The submitter has a span of epoch 0, before that of the driver, which may be the same process."""
-        store, other_store = await bench.open(), await bench.open()
         for turn_id, driver in (("t1", other_store), ("t2", store)):
             draft = Written(turn_id)
             await store.create(draft.new, draft.facts, draft.status, driven=False)
@@ -133,9 +134,8 @@ class ClaimSpanFacts:
             await driver.append(claim, draft.answer(), draft.status)
             assert await _who(other_store, turn_id) == [(1, 0, store.owner), (at, 1, driver.owner)]
 
-    async def test_claim_spans_of_turns_that_write_at_once_do_not_meet(self, bench: Bench) -> None:
+    async def test_claim_spans_of_turns_that_write_at_once_do_not_meet(self, store: Store, other_store: Store) -> None:
         """Each begins with the first fact of its own turn, in whatever order they are written."""
-        store, other_store = await bench.open(), await bench.open()
         turns = [Written(f"t{n}") for n in range(8)]
         places: dict[str, int] = {}
 
@@ -155,9 +155,9 @@ class ClaimSpanFacts:
             assert await _who(store, name) == [(1, 1, store.owner), (at, 2, other_store.owner)]
         assert len(places) == len(turns)
 
-    async def test_a_turn_made_anew_has_no_span_of_the_one_deleted(self, bench: Bench) -> None:
+    async def test_a_turn_made_anew_has_no_span_of_the_one_deleted(self, store: Store, other_store: Store) -> None:
         """Neither a deleted turn nor an unknown one has spans."""
-        store, other_store, first = await bench.open(), await bench.open(), Written()
+        first = Written()
         await store.release(await first.create(store))
         claim = await other_store.claim("t1")
         await other_store.append(claim, first.answer(), first.status)
@@ -170,9 +170,8 @@ class ClaimSpanFacts:
         await Written(prompt="again").create(other_store)
         assert await _who(store) == [(1, 1, other_store.owner)]
 
-    async def test_a_turn_that_was_refused_has_no_span(self, bench: Bench) -> None:
+    async def test_a_turn_that_was_refused_has_no_span(self, store: Store, other_store: Store, draft: Written) -> None:
         """The existing turn with that id keeps its own spans."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await draft.create(store)
         with suppress(StoreError):
             await Written(prompt="other").create(other_store)

@@ -9,17 +9,15 @@ import pytest
 from turnwright.errors import LeaseLostError, TurnBusyError, TurnNotFoundError
 from turnwright.store import NOBODY, QUEUED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 
-from .bench import NOW, Bench, Written
+from .bench import NOW, Bench, StoreFacts, Written
 
 #: How often two calls are made at once: what goes wrong between them need not do so at the first time.
 _TIMES: Final = 20
 
 
-class ClaimFacts:
-    async def test_new_turn_is_claimed_by_its_creator(self, bench: Bench) -> None:
+class ClaimFacts(StoreFacts):
+    async def test_new_turn_is_claimed_by_its_creator(self, store: Store, draft: Written, claim: Claim) -> None:
         """The turn has its first facts, epoch 1, and an owner."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         assert (claim.turn, claim.epoch, claim.seq, claim.crashed) == ("t1", 1, len(draft.facts), False)
         assert await store.is_driven("t1")
         row = await store.get("t1")
@@ -27,10 +25,10 @@ class ClaimFacts:
         assert (row.epoch, row.status) == (1, draft.status)
         assert row.owner is not None
 
-    async def test_a_turn_that_is_driven_is_busy(self, bench: Bench) -> None:
+    async def test_a_turn_that_is_driven_is_busy(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The turn is busy for its own process as for any other; the error names the owner, and the epoch stays."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         for handle in (store, other_store):
             assert await handle.is_driven("t1")
             with pytest.raises(TurnBusyError) as busy:
@@ -39,10 +37,10 @@ class ClaimFacts:
             assert busy.value.owner
         await store.append(claim, draft.answer(), draft.status)
 
-    async def test_append_names_the_lost_claim(self, bench: Bench) -> None:
+    async def test_append_names_the_lost_claim(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The error has its turn and its epoch, whether the append has facts or only a status."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         await store.release(claim)
         await other_store.claim("t1")
         for facts in ((), draft.calls("read_file")):
@@ -50,9 +48,8 @@ class ClaimFacts:
                 await store.append(claim, facts, draft.status)
             assert (lost.value.turn, lost.value.epoch) == ("t1", claim.epoch)
 
-    async def test_a_released_turn_can_be_claimed(self, bench: Bench) -> None:
+    async def test_a_released_turn_can_be_claimed(self, store: Store, other_store: Store, draft: Written) -> None:
         """Any process can claim a released turn, with the next epoch, and it does not look crashed."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
         assert not await store.is_driven("t1")
         assert (await store.get("t1")).owner is None
@@ -60,9 +57,10 @@ class ClaimFacts:
         assert (claim.epoch, claim.seq, claim.crashed) == (2, len(draft.facts), False)
         assert await store.is_driven("t1")
 
-    async def test_a_crash_may_be_left_for_the_next_one_to_account_for(self, bench: Bench) -> None:
+    async def test_a_crash_may_be_left_for_the_next_one_to_account_for(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """A process that claimed a crashed turn and released it unused: the next claim still reports the crash."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store), crashed=True)
         assert not await store.is_driven("t1")
         assert not await other_store.is_driven("t1")
@@ -71,15 +69,15 @@ class ClaimFacts:
         await other_store.release(claim)
         assert not (await store.claim("t1")).crashed
 
-    async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(self, bench: Bench) -> None:
+    async def test_a_crash_that_nobody_has_accounted_for_has_no_owner_by_name(
+        self, store: Store, draft: Written
+    ) -> None:
         """`owner` is `NOBODY` then, and None only after a release."""
-        store, draft = await bench.open(), Written()
         await store.release(await draft.create(store), crashed=True)
         assert (await store.get("t1")).owner == NOBODY
 
-    async def test_turn_of_a_dead_driver_can_be_claimed(self, bench: Bench) -> None:
+    async def test_turn_of_a_dead_driver_can_be_claimed(self, bench: Bench, store: Store, draft: Written) -> None:
         """The claim reports that the turn was not released."""
-        store, draft = await bench.open(), Written()
         await draft.create(store)
         await bench.bury(store)
         other_store = await bench.open()
@@ -87,9 +85,8 @@ class ClaimFacts:
         claim = await other_store.claim("t1")
         assert (claim.epoch, claim.seq, claim.crashed) == (2, len(draft.facts), True)
 
-    async def test_overtaken_driver_writes_nothing(self, bench: Bench) -> None:
+    async def test_overtaken_driver_writes_nothing(self, bench: Bench, store: Store, draft: Written) -> None:
         """An append under an old epoch is `LeaseLostError`: no fact, no status, no item of the inbox consumed."""
-        store, draft = await bench.open(), Written()
         loser = await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await bench.bury(store)
@@ -105,9 +102,10 @@ class ClaimFacts:
         await other_store.append(winner, draft.facts[len(before) :], draft.status)
         assert winner.seq == len(draft.facts)
 
-    async def test_an_overtaken_driver_does_not_release_the_turn_of_the_winner(self, bench: Bench) -> None:
+    async def test_an_overtaken_driver_does_not_release_the_turn_of_the_winner(
+        self, bench: Bench, store: Store, draft: Written
+    ) -> None:
         """A release under an old epoch changes nothing."""
-        store, draft = await bench.open(), Written()
         loser = await draft.create(store)
         await bench.bury(store)
         other_store = await bench.open()
@@ -118,9 +116,10 @@ class ClaimFacts:
         with pytest.raises(TurnBusyError):
             await other_store.claim("t1")
 
-    async def test_a_second_release_does_not_release_the_turn_of_the_next_driver(self, bench: Bench) -> None:
+    async def test_a_second_release_does_not_release_the_turn_of_the_next_driver(
+        self, store: Store, draft: Written
+    ) -> None:
         """The second release is under an old epoch, also where both owners are of one process."""
-        store, draft = await bench.open(), Written()
         first = await draft.create(store)
         await store.release(first)
         second = await store.claim("t1")
@@ -130,19 +129,20 @@ class ClaimFacts:
             await store.claim("t1")
         await store.append(second, draft.answer(), draft.status)
 
-    async def test_owner_of_a_turn_is_the_name_of_its_driver(self, bench: Bench) -> None:
+    async def test_owner_of_a_turn_is_the_name_of_its_driver(
+        self, store: Store, other_store: Store, claim: Claim
+    ) -> None:
         """The row names the driver's store as owner from the claim on, and nobody after the release."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         assert (await other_store.get("t1")).owner == store.owner
         await store.release(claim)
         assert (await store.get("t1")).owner is None
         await other_store.claim("t1")
         assert (await store.get("t1")).owner == other_store.owner
 
-    async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(self, bench: Bench) -> None:
+    async def test_a_turn_is_taken_over_from_an_owner_that_was_given_up(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """Even a living driver loses the turn: its release changes nothing, and the claim reports no release."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         loser = await draft.create(store)
         before = len(draft.facts)
         winner = await other_store.claim(
@@ -159,18 +159,19 @@ class ClaimFacts:
         await other_store.release(winner)
         assert (await store.get("t1")).owner is None
 
-    async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(self, bench: Bench) -> None:
+    async def test_a_turn_is_not_taken_over_from_an_owner_that_was_not_named(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The turn is busy, even if other owners are abandoned; the epoch stays."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         for handle in (store, other_store):
             with pytest.raises(TurnBusyError, match="t1"):
                 await handle.claim("t1", abandoned=AbandonedDrivers(frozenset({NOBODY, f"not {store.owner}"})))
         await store.append(claim, draft.answer(), draft.status)
 
-    async def test_a_later_claim_of_an_owner_that_was_given_up_stands(self, bench: Bench) -> None:
+    async def test_a_later_claim_of_an_owner_that_was_given_up_stands(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """With known claims, only these are abandoned, and no others."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
         claim = await store.claim("t1")
         with pytest.raises(TurnBusyError, match="t1"):
@@ -180,9 +181,10 @@ class ClaimFacts:
         abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
         assert (await other_store.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
 
-    async def test_a_turn_may_be_made_for_others_to_drive(self, bench: Bench) -> None:
+    async def test_a_turn_may_be_made_for_others_to_drive(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """Such a turn has no driver and epoch 0; its first claim finds all facts, and reports no crash."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.create(draft.new, draft.facts, draft.status, driven=False)
         for handle in (store, other_store):
             row = await handle.get("t1")
@@ -194,16 +196,18 @@ class ClaimFacts:
         await other_store.append(claim, draft.answer(), draft.status)
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
-    async def test_an_owner_that_was_given_up_need_not_have_the_turn(self, bench: Bench) -> None:
+    async def test_an_owner_that_was_given_up_need_not_have_the_turn(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """A released turn can be claimed as usual, and does not look crashed."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         await store.release(await draft.create(store))
         claim = await other_store.claim("t1", abandoned=AbandonedDrivers(frozenset({store.owner})))
         assert (claim.epoch, claim.crashed) == (2, False)
 
-    async def test_of_two_that_claim_at_once_one_gets_the_turn(self, bench: Bench) -> None:
+    async def test_of_two_that_claim_at_once_one_gets_the_turn(
+        self, bench: Bench, store: Store, draft: Written
+    ) -> None:
         """The other one gets an error that it is busy, and the epoch rises by one."""
-        store, draft = await bench.open(), Written()
         handles = [store, await bench.open(), await bench.open()]
         await store.release(await draft.create(store))
         claims: list[Claim] = []
@@ -221,9 +225,10 @@ class ClaimFacts:
         assert [claim.epoch for claim in claims] == [2]
         assert len(refused) == len(handles) - 1
 
-    async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(self, bench: Bench) -> None:
+    async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(
+        self, store: Store, draft: Written
+    ) -> None:
         """Of two calls of one process, the second gets an error that the turn is busy, and no claim reports a crash."""
-        store, draft = await bench.open(), Written()
         await store.release(await draft.create(store))
         for epoch in range(2, 2 + _TIMES):
             claims: list[Claim] = []
@@ -235,10 +240,10 @@ class ClaimFacts:
             assert await store.is_driven("t1")
             await store.release(claim)
 
-    async def test_a_claim_during_a_release_of_its_own_process_reports_no_crash(self, bench: Bench) -> None:
+    async def test_a_claim_during_a_release_of_its_own_process_reports_no_crash(
+        self, store: Store, claim: Claim
+    ) -> None:
         """The claim succeeds, or fails because the turn is busy."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         for _ in range(_TIMES):
             claims: list[Claim] = []
             async with anyio.create_task_group() as group:
@@ -248,9 +253,8 @@ class ClaimFacts:
             claim = claims[0] if claims else await store.claim("t1")
             assert not claim.crashed
 
-    async def test_turn_in_creation_cannot_be_claimed(self, bench: Bench) -> None:
+    async def test_turn_in_creation_cannot_be_claimed(self, store: Store) -> None:
         """The turn is unknown or busy; its creator drives it."""
-        store = await bench.open()
         for n in range(_TIMES):
             draft, claims = Written(f"t{n}"), list[Claim]()
             async with anyio.create_task_group() as group:

@@ -10,7 +10,7 @@ from anyio.lowlevel import checkpoint
 from turnwright.errors import LeaseLostError, SessionBusyError, TurnExistsError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
 
-from .bench import Bench, Written
+from .bench import Bench, StoreFacts, Written
 
 #: More than a store may take for few.
 _MANY: Final = 40
@@ -49,11 +49,11 @@ async def _driven(store: Store) -> list[_Driven]:
     return turns
 
 
-class CrowdFacts:
-    async def test_an_append_that_is_inline_lets_nobody_else_run(self, bench: Bench) -> None:
+class CrowdFacts(StoreFacts):
+    async def test_an_append_that_is_inline_lets_nobody_else_run(
+        self, store: Store, draft: Written, claim: Claim
+    ) -> None:
         """Neither the append nor a read of the inbox before it suspends, not even once."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         for write in (partial(draft.calls, "read_file"), draft.abort):
             inline, facts = store.inline, write()
             looking, appending = store.inbox("t1"), store.append(claim, facts, draft.status)
@@ -66,9 +66,8 @@ class CrowdFacts:
                 assert (await looking, await appending) == ([], [])
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
-    async def test_no_append_is_inline_while_another_is_under_way(self, bench: Bench) -> None:
+    async def test_no_append_is_inline_while_another_is_under_way(self, store: Store) -> None:
         """Otherwise an append could overtake another one of the same turn."""
-        store = await bench.open()
         turns = await _driven(store)
         begun, ended = 0, 0
 
@@ -88,9 +87,8 @@ class CrowdFacts:
                 assert not (store.inline and begun > ended)
                 await checkpoint()
 
-    async def test_simultaneous_appends_of_many_turns_are_all_written(self, bench: Bench) -> None:
+    async def test_simultaneous_appends_of_many_turns_are_all_written(self, store: Store, other_store: Store) -> None:
         """Every process reads the facts, the status and the consumed items, and the ends and releases too."""
-        store, other_store = await bench.open(), await bench.open()
         turns = await _driven(store)
 
         async def drive(turn: _Driven) -> None:
@@ -107,9 +105,8 @@ class CrowdFacts:
             assert await other_store.inbox(turn.id) == []
             await Written(f"{turn.id}-next", session=turn.draft.new.session).create(other_store)
 
-    async def test_only_an_overtaken_append_fails(self, bench: Bench) -> None:
+    async def test_only_an_overtaken_append_fails(self, bench: Bench, store: Store) -> None:
         """Of appends at once, those without a claim get `LeaseLostError` and write nothing; all others succeed."""
-        store = await bench.open()
         turns = await _driven(store)
         await bench.bury(store)
         other_store = await bench.open()
@@ -126,9 +123,8 @@ class CrowdFacts:
             assert [item.id for item in await other_store.inbox(turn.id)] == ["steer"] * turn.fenced
             assert turn.claim.seq == len(kept_facts)
 
-    async def test_turns_that_are_made_at_once_are_kept_out_alone(self, bench: Bench) -> None:
+    async def test_turns_that_are_made_at_once_are_kept_out_alone(self, store: Store, other_store: Store) -> None:
         """A taken id or a session's live turn refuses one turn; all others are created and driven."""
-        store, other_store = await bench.open(), await bench.open()
         await Written("t3").create(store)
         await Written("old", session="s5").create(store)
         refused: dict[str, type[Exception]] = {}
@@ -147,9 +143,10 @@ class CrowdFacts:
         for number in set(range(_MANY)) - {5}:
             assert await other_store.is_driven(f"t{number}")
 
-    async def test_a_canceled_append_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
+    async def test_a_canceled_append_is_written_completely_or_not_at_all(
+        self, store: Store, other_store: Store
+    ) -> None:
         """A canceled one: its claim shows whether it was written, and others are not harmed."""
-        store, other_store = await bench.open(), await bench.open()
         turns = await _driven(store)
 
         async def append(turn: _Driven, *, cancelled: bool) -> None:

@@ -5,9 +5,9 @@ from typing import Final
 import pytest
 
 from turnwright.errors import LeaseLostError, StoreError, TurnBusyError, TurnNotFoundError
-from turnwright.store import InboxItem, InboxKind, Store
+from turnwright.store import Claim, InboxItem, InboxKind, Store
 
-from .bench import Bench, Written
+from .bench import Bench, StoreFacts, Written
 
 #: Turns and sub-turns. None but those of the first line are of the family of t_1.
 _FAMILY: Final = ("t_1", "t_1:c1", "t_1:c1:c9", "t_1:z")
@@ -25,10 +25,9 @@ async def _there(store: Store) -> set[str]:
     return {row.id for row in await store.turns()}
 
 
-class DeletionFacts:
-    async def test_a_deleted_turn_is_forgotten_with_its_sub_turns(self, bench: Bench) -> None:
+class DeletionFacts(StoreFacts):
+    async def test_a_deleted_turn_is_forgotten_with_its_sub_turns(self, store: Store, other_store: Store) -> None:
         """Rows, facts and inboxes, for every process; turns whose ids only look alike stay as they were."""
-        store, other_store = await bench.open(), await bench.open()
         await _make(store, *_FAMILY, *_OTHERS)
         assert await store.delete("t_1") == len(_FAMILY)
         assert await _there(other_store) == set(_OTHERS)
@@ -41,16 +40,14 @@ class DeletionFacts:
             assert await other_store.facts(turn_id) == list(enumerate(Written(turn_id).facts, start=1))
             assert [item.id for item in await other_store.inbox(turn_id)] == ["abort"]
 
-    async def test_a_sub_turn_can_be_deleted_alone(self, bench: Bench) -> None:
+    async def test_a_sub_turn_can_be_deleted_alone(self, store: Store) -> None:
         """Its own sub-turns are deleted too; its parent and its siblings stay."""
-        store = await bench.open()
         await _make(store, *_FAMILY)
         assert await store.delete("t_1:c1") == len({"t_1:c1", "t_1:c1:c9"})
         assert await _there(store) == {"t_1", "t_1:z"}
 
-    async def test_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
+    async def test_a_driven_turn_is_not_deleted(self, store: Store, other_store: Store) -> None:
         """Neither a driven turn nor one with a driven sub-turn can be deleted by any process: both are busy."""
-        store, other_store = await bench.open(), await bench.open()
         await _make(store, *_FAMILY)
         for driven in ("t_1", "t_1:c1:c9"):
             claim = await store.claim(driven)
@@ -65,10 +62,10 @@ class DeletionFacts:
             await store.release(claim)
         assert await other_store.delete("t_1") == len(_FAMILY)
 
-    async def test_turn_of_a_dead_driver_can_be_deleted(self, bench: Bench) -> None:
+    async def test_turn_of_a_dead_driver_can_be_deleted(
+        self, bench: Bench, store: Store, draft: Written, claim: Claim
+    ) -> None:
         """A driver that is still alive loses its claim."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         await bench.bury(store)
         other_store = await bench.open()
         assert await other_store.delete("t1") == 1
@@ -77,9 +74,9 @@ class DeletionFacts:
         await store.release(claim)
         assert await _there(other_store) == set()
 
-    async def test_a_deleted_turn_can_be_made_anew(self, bench: Bench) -> None:
+    async def test_a_deleted_turn_can_be_made_anew(self, store: Store, other_store: Store) -> None:
         """The new turn starts from its first fact: nothing of the deleted one is left."""
-        store, other_store, first = await bench.open(), await bench.open(), Written()
+        first = Written()
         claim = await first.create(store)
         await store.append(claim, first.calls("read_file"), first.status)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
@@ -92,9 +89,10 @@ class DeletionFacts:
         assert await store.facts("t1") == list(enumerate(again.facts, start=1))
         assert await store.inbox("t1") == []
 
-    async def test_driver_of_a_deleted_turn_writes_nothing_to_its_successor(self, bench: Bench) -> None:
+    async def test_driver_of_a_deleted_turn_writes_nothing_to_its_successor(
+        self, store: Store, other_store: Store, draft: Written
+    ) -> None:
         """Even where both have the same epoch."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written("t1")
         loser = await draft.create(store)
         await store.append(loser, draft.calls("read_file"), draft.status)
         await store.release(loser)
@@ -108,18 +106,17 @@ class DeletionFacts:
         assert await other_store.facts("t1") == before
         await other_store.append(winner, anew.answer(), anew.status)
 
-    async def test_a_session_is_free_when_its_live_turn_was_deleted(self, bench: Bench) -> None:
+    async def test_a_session_is_free_when_its_live_turn_was_deleted(self, store: Store, other_store: Store) -> None:
         """A turn that nobody will resume need not block its session."""
-        store, other_store = await bench.open(), await bench.open()
         await store.release(await Written("t1", session="s1").create(store))
         await store.delete("t1")
         await Written("t2", session="s1").create(other_store)
         assert [row.id for row in await store.turns(session="s1", live=True)] == ["t2"]
 
-    async def test_a_store_of_this_release_need_not_be_migrated(self, bench: Bench) -> None:
+    async def test_a_store_of_this_release_need_not_be_migrated(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """Migration changes nothing, also while a turn is driven."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         row = await store.get("t1")
         before, after = await other_store.migrate()

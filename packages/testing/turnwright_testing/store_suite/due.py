@@ -8,7 +8,7 @@ import anyio
 from turnwright.store import Claim, DueTurn, InboxItem, InboxKind, Store
 from turnwright_states import CallWaitingInput, InterruptKind, ModelRepliedInput, ToolCall
 
-from .bench import NOW, Bench, Written
+from .bench import NOW, Bench, StoreFacts, Written
 
 #: When the interrupts of these tests expire.
 EXPIRY = NOW + 60.0
@@ -38,10 +38,9 @@ def _ids(due: Sequence[DueTurn]) -> list[str]:
     return [turn.row.id for turn in due]
 
 
-class DueFacts:
-    async def test_queued_turns_are_due_in_the_order_of_creation(self, bench: Bench) -> None:
+class DueFacts(StoreFacts):
+    async def test_queued_turns_are_due_in_the_order_of_creation(self, store: Store, other_store: Store) -> None:
         """Ids and times do not matter. `limit` gives the oldest, and `skipped` makes room for those behind."""
-        store, other_store = await bench.open(), await bench.open()
         await _queue(store, "t3", "t1", "t2")
         for handle in (store, other_store):
             assert _ids(await handle.due(NOW)) == ["t3", "t1", "t2"]
@@ -51,9 +50,8 @@ class DueFacts:
         assert [(turn.claim, turn.error) for turn in await store.due(NOW)] == [(None, None)] * 3
         assert [turn.row for turn in await store.due(NOW)] == [await store.get(name) for name in ("t3", "t1", "t2")]
 
-    async def test_a_due_turn_is_claimed_by_one_driver(self, bench: Bench) -> None:
+    async def test_a_due_turn_is_claimed_by_one_driver(self, store: Store, other_store: Store) -> None:
         """The claim is that of `claim`, and a claimed turn is due to nobody."""
-        store, other_store = await bench.open(), await bench.open()
         await _queue(store, "t1", "t2", "t3")
         (first, second) = await store.due(NOW, limit=2, claim=True)
         assert _ids([first, second]) == ["t1", "t2"]
@@ -92,9 +90,8 @@ class DueFacts:
                 group.start_soon(work, store)
         assert sorted(claimed) == names
 
-    async def test_a_turn_of_a_dead_driver_is_due(self, bench: Bench) -> None:
+    async def test_a_turn_of_a_dead_driver_is_due(self, bench: Bench, store: Store) -> None:
         """Its claim says that the driver crashed. A released turn is due too, and one that is driven is not."""
-        store = await bench.open()
         await Written("t1").create(store)
         await store.release(await Written("t2").create(store))
         other_store = await bench.open()
@@ -104,9 +101,8 @@ class DueFacts:
         assert _ids(due) == ["t1", "t2"]
         assert [turn.claim and turn.claim.crashed for turn in due] == [True, False]
 
-    async def test_a_paused_turn_is_due_with_a_request_or_an_expiry(self, bench: Bench) -> None:
+    async def test_a_paused_turn_is_due_with_a_request_or_an_expiry(self, store: Store, other_store: Store) -> None:
         """An answer and an abort are requests, a message is none. The first expiry counts."""
-        store, other_store = await bench.open(), await bench.open()
         for name, expiries in {"t1": (None,), "t2": (None, EXPIRY, EXPIRY + 9), "t3": (None,), "t4": (None,)}.items():
             await store.release(await _pause(store, name, *expiries))
         assert (await other_store.get("t2")).status.expires_at == EXPIRY
@@ -123,9 +119,8 @@ class DueFacts:
         assert _ids(due) == ["t1", "t2", "t4"]
         assert [len(turn.claim.waiting) for turn in due if turn.claim is not None] == [2, 0, 1]
 
-    async def test_a_turn_is_due_again_after_its_pause(self, bench: Bench) -> None:
+    async def test_a_turn_is_due_again_after_its_pause(self, store: Store) -> None:
         """The row follows each append, also under another claim. An ended turn is never due."""
-        store = await bench.open()
         draft = Written()
         claim = await draft.create(store)
         await store.append(claim, draft.pause(), draft.status)
@@ -146,16 +141,14 @@ class DueFacts:
         await store.release(due.claim)
         assert await store.due(NOW) == await store.due(NOW, claim=True) == []
 
-    async def test_sub_turns_are_not_due(self, bench: Bench) -> None:
+    async def test_sub_turns_are_not_due(self, store: Store) -> None:
         """The driver of the root turn drives them."""
-        store = await bench.open()
         await _queue(store, "t1", "t1:call00001", "t1:call00001:call00001")
         await store.post(InboxItem("t1:call00001", "abort", InboxKind.ABORT))
         assert _ids(await store.due(NOW)) == _ids(await store.due(NOW, claim=True)) == ["t1"]
 
-    async def test_a_turn_that_was_just_written_to_is_not_idle(self, bench: Bench) -> None:
+    async def test_a_turn_that_was_just_written_to_is_not_idle(self, store: Store) -> None:
         """`idle` is the time without writes."""
-        store = await bench.open()
         await _queue(store, "t1")
         claim = await Written("t2").create(store)
         await store.append(claim, (), Written("t2").status)

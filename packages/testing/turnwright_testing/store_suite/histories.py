@@ -4,13 +4,13 @@ from typing import Final
 
 from turnwright_testing.linearizability import explain_history, record_history
 
-from .bench import Bench
+from .bench import Bench, StoreFacts
 
 #: Histories that are recorded. What goes wrong between calls need not do so at the first time.
 _HISTORIES: Final = 12
 
 
-class HistoryFacts:
+class HistoryFacts(StoreFacts):
     async def test_calls_at_once_have_an_order(self, bench: Bench) -> None:
         """Clients create, claim, append, post, release, delete and read; some turns are taken from living owners."""
         stores = [await bench.open() for _ in range(3)]

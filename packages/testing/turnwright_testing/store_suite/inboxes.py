@@ -4,20 +4,20 @@ import anyio
 import pytest
 
 from turnwright.errors import TurnNotFoundError
-from turnwright.store import InboxItem, InboxKind, Store
+from turnwright.store import Claim, InboxItem, InboxKind, Store
 
-from .bench import Bench, Written
+from .bench import Bench, StoreFacts, Written
 
 
 def _answer(name: str, text: str = "yes", turn: str = "t1") -> InboxItem:
     return InboxItem(turn, name, InboxKind.ANSWER, f'{{"text": "{text}"}}')
 
 
-class InboxFacts:
-    async def test_anybody_may_post_to_a_turn_that_is_driven(self, bench: Bench) -> None:
+class InboxFacts(StoreFacts):
+    async def test_anybody_may_post_to_a_turn_that_is_driven(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """A post needs no claim; each item stays until it is consumed, oldest first."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         answer, abort = _answer("q-1", "é"), InboxItem("t1", "abort", InboxKind.ABORT)
         assert await other_store.post(answer) == ()
         assert await store.post(abort) == ()
@@ -26,10 +26,10 @@ class InboxFacts:
         assert await other_store.inbox("t1") == [abort]
         assert claim.seq == len(draft.facts)
 
-    async def test_an_inbox_that_was_empty_is_looked_at_again(self, bench: Bench) -> None:
+    async def test_an_inbox_that_was_empty_is_looked_at_again(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """Each read returns the items that wait by then, from any sender and after any other write."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         for handle in (store, other_store):
             assert await store.inbox("t1") == await store.inbox("t1") == []
             await handle.post(_answer("q-1"))
@@ -42,10 +42,10 @@ class InboxFacts:
         await other_store.post(_answer("q-2"))
         assert await store.inbox("t1") == [_answer("q-2")]
 
-    async def test_append_returns_the_waiting_items(self, bench: Bench) -> None:
+    async def test_append_returns_the_waiting_items(
+        self, store: Store, other_store: Store, draft: Written, claim: Claim
+    ) -> None:
         """The append returns the waiting items of its own turn, oldest first, without those that it consumes."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
-        claim = await draft.create(store)
         await Written("t2").create(store)
         await other_store.post(_answer("q-2", turn="t2"))
         assert claim.waiting == await store.append(claim, draft.calls("read_file"), draft.status) == []
@@ -55,9 +55,8 @@ class InboxFacts:
         assert await store.append(claim, draft.abort(), draft.status, ("q-2",)) == [_answer("q-1")]
         assert await store.inbox("t1") == [_answer("q-1")]
 
-    async def test_claim_has_the_waiting_items(self, bench: Bench) -> None:
+    async def test_claim_has_the_waiting_items(self, store: Store, other_store: Store) -> None:
         """The claim has the waiting items, so that the new driver need not read the inbox."""
-        store, other_store = await bench.open(), await bench.open()
         await store.release(await Written().create(store))
         claim = await other_store.claim("t1")
         assert claim.waiting == []
@@ -65,17 +64,15 @@ class InboxFacts:
         await store.post(_answer("q-2"), _answer("q-1"))
         assert (await other_store.claim("t1")).waiting == [_answer("q-2"), _answer("q-1")]
 
-    async def test_the_same_item_is_there_once(self, bench: Bench) -> None:
+    async def test_the_same_item_is_there_once(self, store: Store, other_store: Store) -> None:
         """The same item can be posted repeatedly: it conflicts with nothing."""
-        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
         for handle in (store, other_store):
             assert await handle.post(_answer("q-1"), _answer("q-2"), _answer("q-1")) == ()
         assert await store.inbox("t1") == [_answer("q-1"), _answer("q-2")]
 
-    async def test_the_inbox_outlives_its_driver(self, bench: Bench) -> None:
+    async def test_the_inbox_outlives_its_driver(self, bench: Bench, store: Store, draft: Written) -> None:
         """The next driver receives an abort that was not consumed."""
-        store, draft = await bench.open(), Written()
         await draft.create(store)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await bench.bury(store)
@@ -83,9 +80,9 @@ class InboxFacts:
         await other_store.claim("t1")
         assert [item.id for item in await other_store.inbox("t1")] == ["abort"]
 
-    async def test_the_requests_to_stop_are_found_over_all_turns(self, bench: Bench) -> None:
+    async def test_the_requests_to_stop_are_found_over_all_turns(self, store: Store, other_store: Store) -> None:
         """The query returns the waiting requests of that kind, and no others."""
-        store, other_store, first, second = await bench.open(), await bench.open(), Written(), Written("t2")
+        first, second = Written(), Written("t2")
         claim = await first.create(store)
         await second.create(store)
         assert await other_store.requests(InboxKind.ABORT) == []
@@ -96,9 +93,8 @@ class InboxFacts:
         await store.append(claim, (), first.status, ("abort",))
         assert await store.requests(InboxKind.ABORT) == stops[1:]
 
-    async def test_requests_are_found_by_kind(self, bench: Bench) -> None:
+    async def test_requests_are_found_by_kind(self, store: Store, other_store: Store) -> None:
         """The query takes one or several kinds and returns complete items of all turns; with no kind, none."""
-        store, other_store = await bench.open(), await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
         answers = [_answer("q-1"), _answer("q-2", "no", "t2")]
@@ -112,9 +108,8 @@ class InboxFacts:
         assert len(await other_store.requests(*InboxKind)) == len([abort, steer, *answers])
         assert await store.requests() == []
 
-    async def test_another_answer_gets_the_conflicting_item(self, bench: Bench) -> None:
+    async def test_another_answer_gets_the_conflicting_item(self, store: Store, other_store: Store) -> None:
         """An item conflicts with one of the same id and another payload or kind; the first one stays."""
-        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
         first = _answer("q-1")
         await store.post(first)
@@ -122,9 +117,8 @@ class InboxFacts:
         assert await store.post(InboxItem("t1", "q-1", InboxKind.STEER, first.payload)) == (first,)
         assert await other_store.inbox("t1") == [first]
 
-    async def test_a_report_of_progress_replaces_the_earlier_one(self, bench: Bench) -> None:
+    async def test_a_report_of_progress_replaces_the_earlier_one(self, store: Store, other_store: Store) -> None:
         """An item of the kind `progress` conflicts with none, and resumes no turn."""
-        store, other_store = await bench.open(), await bench.open()
         draft = Written()
         await store.release(await draft.create(store))
         for payload in ("1", "2", "2"):
@@ -132,9 +126,8 @@ class InboxFacts:
             assert await other_store.post(report, _answer("q-1"), report) == ()
             assert set(await store.inbox("t1")) == {report, _answer("q-1")}
 
-    async def test_a_post_is_written_completely_or_not_at_all(self, bench: Bench) -> None:
+    async def test_a_post_is_written_completely_or_not_at_all(self, store: Store) -> None:
         """One conflicting item keeps its whole post out."""
-        store = await bench.open()
         await Written().create(store)
         first_item, two = _answer("q-1"), _answer("q-2")
         assert await store.post(first_item, two) == ()
@@ -144,9 +137,8 @@ class InboxFacts:
         assert await store.post(_answer("q-0"), two, _answer("q-3")) == ()
         assert await store.inbox("t1") == [first_item, two, _answer("q-0"), _answer("q-3")]
 
-    async def test_of_two_answers_at_once_one_stands(self, bench: Bench) -> None:
+    async def test_of_two_answers_at_once_one_stands(self, bench: Bench, store: Store) -> None:
         """The second answer's error shows the first."""
-        store = await bench.open()
         await Written().create(store)
         posts = [(store, _answer("q-1", "yes")), (await bench.open(), _answer("q-1", "no"))]
         blocking_items: dict[InboxItem, tuple[InboxItem, ...]] = {}
@@ -161,9 +153,8 @@ class InboxFacts:
         (loser,) = {item for _, item in posts} - {winner}
         assert blocking_items == {winner: (), loser: (winner,)}
 
-    async def test_two_posts_that_cross_are_not_mixed(self, bench: Bench) -> None:
+    async def test_two_posts_that_cross_are_not_mixed(self, bench: Bench, store: Store) -> None:
         """Of two posts that answer the same interrupts in opposite orders, one is stored completely."""
-        store = await bench.open()
         await Written().create(store)
         posts = [
             (store, (_answer("q-1", "yes"), _answer("q-2", "yes"))),
@@ -182,18 +173,15 @@ class InboxFacts:
         assert await store.inbox("t1") == list(winner)
         assert set(blocking_items[loser]) == set(winner)
 
-    async def test_consumed_item_can_be_posted_again(self, bench: Bench) -> None:
+    async def test_consumed_item_can_be_posted_again(self, store: Store, draft: Written, claim: Claim) -> None:
         """A consumed id accepts any payload: only waiting items are compared. The new item is last."""
-        store, draft = await bench.open(), Written()
-        claim = await draft.create(store)
         await store.post(_answer("q-1"), _answer("q-2"))
         await store.append(claim, (), draft.status, ("q-1",))
         assert await store.post(_answer("q-1", "no")) == ()
         assert await store.inbox("t1") == [_answer("q-2"), _answer("q-1", "no")]
 
-    async def test_inbox_keeps_the_order_of_posts(self, bench: Bench) -> None:
+    async def test_inbox_keeps_the_order_of_posts(self, store: Store, other_store: Store) -> None:
         """The order is that of the posts, for any ids and senders, in one post or in several."""
-        store, other_store = await bench.open(), await bench.open()
         await Written().create(store)
         items = [_answer(name) for name in ("z", "b", "a", "c", "Z", "10", "9", "é")]
         await store.post(items[0])
@@ -203,9 +191,8 @@ class InboxFacts:
             await other_store.post(item)
         assert await store.inbox("t1") == items
 
-    async def test_messages_to_a_running_turn_wait_in_line(self, bench: Bench) -> None:
+    async def test_messages_to_a_running_turn_wait_in_line(self, store: Store) -> None:
         """Any number of messages wait beside answers and an abort; any text comes back."""
-        store = await bench.open()
         await Written().create(store)
         items = [
             InboxItem("t1", "steer:1", InboxKind.STEER, "'\"\\ \u2028 é 漢 🙂\U0010ffff"),
@@ -215,14 +202,12 @@ class InboxFacts:
         assert await store.post(*items) == ()
         assert await store.inbox("t1") == items
 
-    async def test_a_post_of_nothing_does_nothing(self, bench: Bench) -> None:
+    async def test_a_post_of_nothing_does_nothing(self, store: Store) -> None:
         """An empty post has no conflict and no unknown turn."""
-        store = await bench.open()
         assert await store.post() == ()
 
-    async def test_a_post_is_for_one_turn(self, bench: Bench) -> None:
+    async def test_a_post_is_for_one_turn(self, store: Store) -> None:
         """Items of two turns, or two that differ under one id, are a mistake of the program; nothing is written."""
-        store = await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
         for items in (
@@ -234,9 +219,8 @@ class InboxFacts:
         assert await store.inbox("t1") == []
         assert await store.inbox("t2") == []
 
-    async def test_nothing_is_posted_to_a_turn_that_is_not_there(self, bench: Bench) -> None:
+    async def test_nothing_is_posted_to_a_turn_that_is_not_there(self, store: Store) -> None:
         """The post raises `TurnNotFoundError`, and the inbox is empty."""
-        store = await bench.open()
         with pytest.raises(TurnNotFoundError, match="nobody"):
             await store.post(_answer("q-1", turn="nobody"), _answer("q-2", turn="nobody"))
         assert await store.inbox("nobody") == []

@@ -3,27 +3,25 @@
 import pytest
 
 from turnwright.errors import LeaseLostError
-from turnwright.store import Store
+from turnwright.store import Claim, Store
 from turnwright.store.outbox import NoticeRow, OutboxStore
 
-from .bench import Bench, Written
+from .bench import StoreFacts, Written
 
 
-async def _opened(bench: Bench) -> tuple[Store, OutboxStore]:
-    store = await bench.open()
-    if not isinstance(store, OutboxStore):
-        pytest.skip("the store has no outbox")
-    for name in ("a", "b"):  # of an earlier test, if the tests share their store
-        await store.unsubscribe(name)
-    return store, store
+class OutboxFacts(StoreFacts):
+    @pytest.fixture
+    async def outbox(self, store: Store) -> OutboxStore:
+        if not isinstance(store, OutboxStore):
+            pytest.skip("the store has no outbox")
+        for name in ("a", "b"):  # of an earlier test, if the tests share their store
+            await store.unsubscribe(name)
+        return store
 
-
-class OutboxFacts:
-    async def test_notices_are_written_with_their_facts(self, bench: Bench) -> None:
+    async def test_notices_are_written_with_their_facts(
+        self, store: Store, outbox: OutboxStore, draft: Written, claim: Claim
+    ) -> None:
         """A notice of each subscription, for a pause and for an end, and none without a subscription."""
-        store, outbox = await _opened(bench)
-        draft = Written()
-        claim = await draft.create(store)
         await store.append(claim, draft.pause(), draft.status)
         assert await outbox.notices() == []
         await outbox.subscribe(["b", "a"])
@@ -35,14 +33,12 @@ class OutboxFacts:
             ("b", "t1", claim.seq, "ended", 0),
         ]
 
-    async def test_notice_is_leased_to_one_worker(self, bench: Bench) -> None:
+    async def test_notice_is_leased_to_one_worker(
+        self, store: Store, other_store: Store, outbox: OutboxStore, draft: Written, claim: Claim
+    ) -> None:
         """Until its time has passed; a failure has a time of its own, and a delivery deletes it."""
-        store, outbox = await _opened(bench)
-        other_store = await bench.open()
         assert isinstance(other_store, OutboxStore)
         await outbox.subscribe(["a"])
-        draft = Written()
-        claim = await draft.create(store)
         await store.append(claim, draft.abort(), draft.status)
         assert await outbox.lease_notices(["b"], 10.0, 70.0, 9) == []
         (row,) = await outbox.lease_notices(["a", "b"], 10.0, 70.0, 9)
@@ -61,9 +57,8 @@ class OutboxFacts:
         await outbox.delivered(last)
         assert await outbox.notices() == []
 
-    async def test_notices_go_with_their_turn_and_their_subscription(self, bench: Bench) -> None:
+    async def test_notices_go_with_their_turn_and_their_subscription(self, store: Store, outbox: OutboxStore) -> None:
         """Deleting a turn, or a subscription, deletes its notices."""
-        store, outbox = await _opened(bench)
         await outbox.subscribe(["a", "b"])
         for turn in ("t1", "t2"):
             draft = Written(turn)
@@ -76,12 +71,11 @@ class OutboxFacts:
         assert [row.name for row in await outbox.notices()] == ["b"]
         assert not await outbox.unsubscribe("a")
 
-    async def test_lost_claim_writes_no_notice(self, bench: Bench) -> None:
+    async def test_lost_claim_writes_no_notice(
+        self, store: Store, outbox: OutboxStore, draft: Written, claim: Claim
+    ) -> None:
         """The notices are in the transaction of the facts."""
-        store, outbox = await _opened(bench)
         await outbox.subscribe(["a"])
-        draft = Written()
-        claim = await draft.create(store)
         await store.release(claim)
         await store.claim("t1")
         with pytest.raises(LeaseLostError):

@@ -7,7 +7,7 @@ import pytest
 from turnwright.errors import SessionNotFoundError, TurnBusyError, TurnNotFoundError
 from turnwright.store import InboxItem, InboxKind, SessionInfo, Store
 
-from .bench import NOW, Bench, Written
+from .bench import NOW, StoreFacts, Written
 
 _HOUR: Final = 3600
 
@@ -33,10 +33,11 @@ async def _listed(store: Store) -> list[str]:
     return [session.id for session in await store.sessions()]
 
 
-class SessionFacts:
-    async def test_a_session_begins_with_its_first_turn_and_keeps_its_title(self, bench: Bench) -> None:
+class SessionFacts(StoreFacts):
+    async def test_a_session_begins_with_its_first_turn_and_keeps_its_title(
+        self, store: Store, other_store: Store
+    ) -> None:
         """Times, turns and the open turn are those of its turns. Turns without a session are in no list."""
-        store, other_store = await bench.open(), await bench.open()
         assert await store.sessions() == []
         await _ended(store, "alone", None, title="Never shown")
         await _ended(store, "t1", "s1", age=_HOUR, title="The first prompt")
@@ -46,33 +47,29 @@ class SessionFacts:
         expected = SessionInfo("s1", "The first prompt", 2, NOW - _HOUR, updated, "t2", number)
         assert await store.sessions() == await other_store.sessions() == [expected]
 
-    async def test_a_session_has_no_open_turn_once_its_last_turn_has_ended(self, bench: Bench) -> None:
+    async def test_a_session_has_no_open_turn_once_its_last_turn_has_ended(self, store: Store) -> None:
         """The next turn is open from its creation, whether it is driven or not."""
-        store = await bench.open()
         await _ended(store, "t1", "s1")
         assert [session.open_turn for session in await store.sessions()] == [None]
         draft = Written("t2", session="s1")
         await store.create(draft.new, draft.facts, draft.status, driven=False)
         assert [session.open_turn for session in await store.sessions()] == ["t2"]
 
-    async def test_sub_turns_are_not_counted(self, bench: Bench) -> None:
+    async def test_sub_turns_are_not_counted(self, store: Store) -> None:
         """They have no session of their own."""
-        store = await bench.open()
         await _ended(store, "t1", "s1")
         await _ended(store, "t1:c1", None)
         assert [session.turns for session in await store.sessions()] == [1]
 
-    async def test_a_title_can_be_replaced(self, bench: Bench) -> None:
+    async def test_a_title_can_be_replaced(self, store: Store, other_store: Store) -> None:
         """For all processes. A later turn does not change it."""
-        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="First")
         await other_store.set_title("s1", "Größe \N{GRINNING FACE} 'quoted' %s")
         await _ended(store, "t2", "s1", title="Second")
         assert [session.title for session in await store.sessions()] == ["Größe \N{GRINNING FACE} 'quoted' %s"]
 
-    async def test_an_unknown_session_is_reported(self, bench: Bench) -> None:
+    async def test_an_unknown_session_is_reported(self, store: Store) -> None:
         """A refused title is not kept for a later session of the name."""
-        store = await bench.open()
         await _ended(store, "t1", "s1")
         for call in (store.set_title("s2", "Title"), store.delete_session("s2")):
             with pytest.raises(SessionNotFoundError, match="'s2'") as unknown:
@@ -81,9 +78,10 @@ class SessionFacts:
         await _ended(store, "t2", "s2")
         assert {session.id: session.title for session in await store.sessions()} == {"s1": "", "s2": ""}
 
-    async def test_sessions_are_listed_by_their_newest_turns_page_by_page(self, bench: Bench) -> None:
+    async def test_sessions_are_listed_by_their_newest_turns_page_by_page(
+        self, store: Store, other_store: Store
+    ) -> None:
         """By the order of creation, not by the clock. Changes between two pages move only what changed."""
-        store, other_store = await bench.open(), await bench.open()
         for number in range(5):
             await _ended(store, f"t{number}", f"s{number}", age=number * _HOUR)
         await _ended(other_store, "again", "s1")
@@ -100,9 +98,8 @@ class SessionFacts:
         assert pages == [["s1", "s4"], ["s3", "s0"]]
         assert await _listed(store) == ["s5", "s1", "s4", "s3", "s0"]
 
-    async def test_a_session_is_deleted_with_all_of_its_turns(self, bench: Bench) -> None:
+    async def test_a_session_is_deleted_with_all_of_its_turns(self, store: Store, other_store: Store) -> None:
         """Sub-turns, facts, inboxes and the title are deleted too; turns of other sessions stay."""
-        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="Secret")
         await _ended(store, "t1:c1", None)
         await _paused(store, "t2", "s1")
@@ -120,9 +117,8 @@ class SessionFacts:
             ("s1", "Anew", 1)
         ]
 
-    async def test_session_with_a_driven_turn_is_not_deleted(self, bench: Bench) -> None:
+    async def test_session_with_a_driven_turn_is_not_deleted(self, store: Store, other_store: Store) -> None:
         """Nothing of it is deleted, also while a sub-turn is driven."""
-        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", title="Kept")
         await _ended(store, "t1:c1", None)
         await _paused(store, "t2", "s1")
@@ -137,9 +133,8 @@ class SessionFacts:
         assert [(session.title, session.turns) for session in await other_store.sessions()] == [("Kept", 2)]
         assert await store.delete_session("s1") == 3  # noqa: PLR2004 (two turns and a sub-turn)
 
-    async def test_a_session_ends_with_the_deletion_of_its_last_turn(self, bench: Bench) -> None:
+    async def test_a_session_ends_with_the_deletion_of_its_last_turn(self, store: Store, other_store: Store) -> None:
         """A turn that was deleted alone is not counted any more. The title is deleted with the last one."""
-        store, other_store = await bench.open(), await bench.open()
         await _ended(store, "t1", "s1", age=_HOUR, title="Title")
         await _ended(store, "t2", "s1")
         await _ended(store, "t2:c1", None)

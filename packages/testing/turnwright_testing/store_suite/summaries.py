@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from turnwright.journal.summarize import summarize_turns
-from turnwright.store import Store
+from turnwright.store import Claim, Store
 from turnwright.store.memory_summaries import summaries_of
 from turnwright.store.summaries import (
     MOST_WORDS,
@@ -19,7 +19,7 @@ from turnwright.store.summaries import (
 )
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
 
-from .bench import NOW, Bench, Written
+from .bench import NOW, Bench, StoreFacts, Written
 
 _ALL = 1_000
 
@@ -54,10 +54,9 @@ async def _found(summaries: SummaryStore, **filters: object) -> list[str]:
     return [entry.row.id for entry in entries]
 
 
-class SummaryFacts:
-    async def test_an_ended_turn_has_its_totals(self, bench: Bench) -> None:
+class SummaryFacts(StoreFacts):
+    async def test_an_ended_turn_has_its_totals(self, bench: Bench, store: Store) -> None:
         """Also for another process, and once for all."""
-        store = await bench.open()
         await _ended(store, "t1", prompt="Find  the\nanimal", answer="None is there.")
         await _summarized(store)
         other_store = await bench.open()
@@ -73,9 +72,8 @@ class SummaryFacts:
         assert (totals.turns, totals.outcomes) == (1, {Outcome.FINISHED: 1})
         assert (totals.steps, totals.tool_calls, totals.tokens, totals.cost, totals.seconds) == (2, 1, 3, 0.1, 1.25)
 
-    async def test_new_turn_is_listed_without_totals(self, bench: Bench) -> None:
+    async def test_new_turn_is_listed_without_totals(self, store: Store) -> None:
         """It counts as a turn. It is not summarized while it runs."""
-        store = await bench.open()
         await Written("t1").create(store)
         summaries = await _summarized(store)
         (entry,) = await summaries.find(TurnFilter(), limit=_ALL)
@@ -85,9 +83,7 @@ class SummaryFacts:
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert (await summaries.agents(TurnFilter())).agents == []
 
-    async def test_paused_turn_is_summarized_again_at_its_end(self, bench: Bench) -> None:
-        store, draft = await bench.open(), Written("t1")
-        claim = await draft.create(store)
+    async def test_paused_turn_is_summarized_again_at_its_end(self, store: Store, draft: Written, claim: Claim) -> None:
         await store.append(claim, draft.pause(), draft.status)
         summaries = await _summarized(store)
         (paused,) = await summaries.find(TurnFilter(), limit=_ALL)
@@ -100,9 +96,8 @@ class SummaryFacts:
         await _summarized(store, summaries)
         assert (await summaries.totals(TurnFilter())).outcomes == {Outcome.ABORTED: 1}
 
-    async def test_a_search_finds_words_of_prompts_answers_tools_and_results(self, bench: Bench) -> None:
+    async def test_a_search_finds_words_of_prompts_answers_tools_and_results(self, store: Store) -> None:
         """Whole words or their beginnings, in any order and either case; and parts of ids and names."""
-        store = await bench.open()
         await _ended(store, "t1", prompt="Find the Zebra", answer="It is a horse, it's striped.")
         await _ended(store, "other%2", prompt="Sing")
         summaries = await _summarized(store)
@@ -115,9 +110,8 @@ class SummaryFacts:
         for text in ("ebra", "up_look", "%", "_", '"', "'", "zebra AND sing", "NOT", "*", "!", "\\", "a:b", "(", "- -"):
             assert "t1" not in await _found(summaries, text=text), text
 
-    async def test_a_search_has_at_most_so_many_words(self, bench: Bench) -> None:
+    async def test_a_search_has_at_most_so_many_words(self, store: Store) -> None:
         """More are not compared, nor is the end of a very long part of a name."""
-        store = await bench.open()
         words = [f"word{number}" for number in range(MOST_WORDS)]
         await _ended(store, "t1", prompt=" ".join(words))
         summaries = await _summarized(store)
@@ -125,9 +119,8 @@ class SummaryFacts:
         assert await _found(summaries, text=" ".join(["nowhere", *words])) == []
         assert await _found(summaries, agent="x" * 100_000) == await _found(summaries, text="% " * 100_000) == []
 
-    async def test_a_search_finds_no_hidden_secret(self, bench: Bench) -> None:
+    async def test_a_search_finds_no_hidden_secret(self, store: Store) -> None:
         """Also not by its beginning. The list does not show it."""
-        store = await bench.open()
         await _ended(store, "t1", prompt="The password is hunter2hunter2, use it", answer="hunter2hunter2 works")
         summaries = await _summarized(store)
         assert await _found(summaries, text="password works") == ["t1"]
@@ -135,9 +128,8 @@ class SummaryFacts:
         (entry,) = await summaries.find(TurnFilter(), limit=_ALL)
         assert "hunter" not in entry.prompt + entry.answer
 
-    async def test_names_are_compared_without_their_secrets(self, bench: Bench) -> None:
+    async def test_names_are_compared_without_their_secrets(self, store: Store) -> None:
         """Also those of a turn that runs, and that of a session, which is compared whole."""
-        store = await bench.open()
         await _ended(store, "t1-hunter2hunter2", session="of hunter2hunter2")
         await Written("t2-hunter2hunter2", session="now hunter2hunter2").create(store)
         assert await _found(summaries_of(store), text="hunter") == []  # before they have names
@@ -150,9 +142,9 @@ class SummaryFacts:
         entries = await summaries.find(TurnFilter(text="T1-***"), limit=_ALL)
         assert [entry.row for entry in entries] == [await store.get("t1-hunter2hunter2")]
 
-    async def test_names_of_any_length_are_compared_by_their_beginnings(self, bench: Bench) -> None:
-        store, draft = await bench.open(), Written("t1")
-        claim = await draft.create(store)
+    async def test_names_of_any_length_are_compared_by_their_beginnings(
+        self, store: Store, draft: Written, claim: Claim
+    ) -> None:
         await store.append(claim, draft.abort(), draft.status)
         summaries = summaries_of(store)
         (turn,) = await summaries.unsummarized(limit=_ALL)
@@ -166,8 +158,7 @@ class SummaryFacts:
         assert await _found(summaries, agent=names.agent[:40], model=names.model[:40], session=long[3]) == ["t1"]
         assert [agent.agent for agent in (await summaries.agents(TurnFilter())).agents] == [names.agent[:51]]
 
-    async def test_filters_match_parts_of_names_sessions_endings_and_times(self, bench: Bench) -> None:
-        store = await bench.open()
+    async def test_filters_match_parts_of_names_sessions_endings_and_times(self, store: Store) -> None:
         await _ended(store, "t1", session="s1", age=10)
         await _ended(store, "t2", session="s2")
         draft = Written("t3", session="s3", age=5)
@@ -185,9 +176,8 @@ class SummaryFacts:
         assert await _found(summaries, until=NOW - 5) == ["t1"]
         assert (await summaries.totals(TurnFilter(since=NOW - 5))).turns == 2  # noqa: PLR2004 (of those found)
 
-    async def test_sub_turns_are_not_listed(self, bench: Bench) -> None:
+    async def test_sub_turns_are_not_listed(self, store: Store) -> None:
         """Their usage is part of their callers'."""
-        store = await bench.open()
         await _ended(store, "t1")
         await _ended(store, "t1:c1")
         summaries = await _summarized(store)
@@ -197,9 +187,8 @@ class SummaryFacts:
         assert (await summaries.totals(TurnFilter())).turns == 1
         assert [agent.turns for agent in (await summaries.agents(TurnFilter())).agents] == [1]
 
-    async def test_lists_are_sorted_and_paged(self, bench: Bench) -> None:
+    async def test_lists_are_sorted_and_paged(self, store: Store) -> None:
         """Turns with the same value are in the order of creation."""
-        store = await bench.open()
         for turn_id in ("t1", "t2", "t3"):
             await _ended(store, turn_id)
         await Written("t4").create(store)
@@ -215,9 +204,8 @@ class SummaryFacts:
             rest = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL, after=back[1].row.number)
             assert rest == back[2:], order
 
-    async def test_agents_have_quantiles_endings_and_failures(self, bench: Bench) -> None:
+    async def test_agents_have_quantiles_endings_and_failures(self, store: Store) -> None:
         """Of ended turns. The median of an even number is the smaller value."""
-        store = await bench.open()
         for turn_id in ("t1", "t2", "t3"):
             await _ended(store, turn_id)
         draft = Written("t4")
@@ -234,9 +222,8 @@ class SummaryFacts:
         assert agent.total_cost == pytest.approx(0.3)
         assert agent.failures == [("look_up", 3)]
 
-    async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents(self, bench: Bench) -> None:
+    async def test_an_agent_is_added_up_over_its_models_and_a_model_over_its_agents(self, store: Store) -> None:
         """Its quantiles are those of all of its turns."""
-        store = await bench.open()
         for turn_id in ("t1", "t2"):
             await _ended(store, turn_id)
         summaries = await _summarized(store)
@@ -247,9 +234,8 @@ class SummaryFacts:
             assert (agent.turns, agent.steps.p90, agent.failures) == (2, 2, [("look_up", 2)])
             assert {(spent.agent, spent.model) for spent in totals.spending} == {names}
 
-    async def test_tools_have_their_calls_and_times(self, bench: Bench) -> None:
+    async def test_tools_have_their_calls_and_times(self, store: Store) -> None:
         """Of the newest turns that match. A turn that runs has none yet, and one that was deleted none any more."""
-        store = await bench.open()
         for turn_id in ("t1", "t2", "t3"):
             await _ended(store, turn_id)
         await Written("t4").create(store)
@@ -263,9 +249,9 @@ class SummaryFacts:
         assert await _found(summaries) == ["t4", "t2", "t1"]
         assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 2  # noqa: PLR2004 (t1, t2)
 
-    async def test_spending_is_counted_by_spans_of_time(self, bench: Bench) -> None:
+    async def test_spending_is_counted_by_spans_of_time(self, store: Store) -> None:
         """Of a minute, an hour, a day: so many that there are few. No span is before the time of computers."""
-        store, day = await bench.open(), 86_400.0
+        day = 86_400.0
         for turn_id, age in (("t1", 2 * day), ("t2", 0.0), ("t3", 0.0), ("t4", NOW - 60)):
             await _ended(store, turn_id, age=age)
         summaries = await _summarized(store)
@@ -283,9 +269,8 @@ class SummaryFacts:
         newest = await summaries.agents(TurnFilter(since=NOW - day))
         assert (newest.width, [interval.began for interval in newest.spending]) == (60, [NOW // 60 * 60])
 
-    async def test_a_deleted_turn_is_found_no_more(self, bench: Bench) -> None:
+    async def test_a_deleted_turn_is_found_no_more(self, store: Store) -> None:
         """Nor are those of its sub-agents. A new turn with its id is another one."""
-        store = await bench.open()
         for turn_id in ("t1", "t1:c1", "t2"):
             await _ended(store, turn_id, prompt="zebra")
         summaries = await _summarized(store)

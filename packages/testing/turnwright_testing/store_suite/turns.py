@@ -3,40 +3,39 @@
 import pytest
 
 from turnwright.errors import SessionBusyError, TurnExistsError, TurnNotFoundError
-from turnwright.store import InboxItem, InboxKind
+from turnwright.store import InboxItem, InboxKind, Store
 
-from .bench import Bench, Written
+from .bench import StoreFacts, Written
 
 
-class TurnFacts:
-    async def test_an_unknown_turn_is_said_to_be_unknown(self, bench: Bench) -> None:
+class TurnFacts(StoreFacts):
+    async def test_an_unknown_turn_is_said_to_be_unknown(self, store: Store) -> None:
         """Every method that needs the turn raises `TurnNotFoundError`."""
-        store = await bench.open()
         for call in (store.get, store.facts, store.claim_spans, store.claim, store.is_driven, store.delete):
             with pytest.raises(TurnNotFoundError, match="nobody"):
                 await call("nobody")
         with pytest.raises(TurnNotFoundError, match="nobody"):
             await store.post(InboxItem("nobody", "abort", InboxKind.ABORT))
 
-    async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(self, bench: Bench) -> None:
+    async def test_a_store_that_knows_at_once_whether_a_turn_is_there_says_so(
+        self, store: Store, draft: Written
+    ) -> None:
         """`has` returns the truth, or None."""
-        store, draft = await bench.open(), Written()
         await draft.create(store)
         assert store.has("t1") in (True, None)
         assert store.has("nobody") in (False, None)
 
-    async def test_a_turn_is_written_once(self, bench: Bench) -> None:
+    async def test_a_turn_is_written_once(self, store: Store, draft: Written) -> None:
         """An existing id is refused, and the first turn stays unchanged."""
-        store, draft = await bench.open(), Written()
         await draft.create(store)
         with pytest.raises(TurnExistsError, match="turn t1 already exists") as refusal:
             await Written(prompt="other").create(store)
         assert refusal.value.turn == "t1"
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
 
-    async def test_a_session_has_one_live_turn(self, bench: Bench) -> None:
+    async def test_a_session_has_one_live_turn(self, store: Store, other_store: Store) -> None:
         """A second one is refused, by every handle, and leaves no trace."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written("t1", session="s1")
+        draft = Written("t1", session="s1")
         claim = await draft.create(store)
         for handle in (store, other_store):
             with pytest.raises(SessionBusyError, match="t1") as busy:
@@ -48,9 +47,9 @@ class TurnFacts:
         await store.append(claim, draft.answer(), draft.status)
         await Written("t4", session="s1").create(other_store)
 
-    async def test_a_turn_at_rest_is_live(self, bench: Bench) -> None:
+    async def test_a_turn_at_rest_is_live(self, store: Store, other_store: Store) -> None:
         """The paused turn has not ended, so its session is busy, although no process drives it."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written("t1", session="s1")
+        draft = Written("t1", session="s1")
         claim = await draft.create(store)
         await store.append(claim, draft.pause(), draft.status)
         await store.release(claim)
@@ -59,16 +58,14 @@ class TurnFacts:
                 await Written("t2", session="s1").create(handle)
             assert [row.id for row in await handle.turns(live=True)] == ["t1"]
 
-    async def test_turns_without_a_session_are_in_nobodys_way(self, bench: Bench) -> None:
+    async def test_turns_without_a_session_are_in_nobodys_way(self, store: Store) -> None:
         """Any number of turns without a session may be live."""
-        store = await bench.open()
         for turn_id in ("t1", "t2"):
             await Written(turn_id).create(store)
         assert len(await store.turns(live=True)) == 2  # noqa: PLR2004 (both)
 
-    async def test_turns_are_listed_newest_first(self, bench: Bench) -> None:
+    async def test_turns_are_listed_newest_first(self, store: Store) -> None:
         """The order is that of creation, with any clock. Filters: session, live or ended, and a maximum."""
-        store = await bench.open()
         for turn_id, session, age in (("old", "s1", 10), ("mid", "s1", 20), ("new", "s2", 30)):
             draft = Written(turn_id, session=session, age=age)
             claim = await draft.create(store)
@@ -90,9 +87,8 @@ class TurnFacts:
         assert await listed(live=False, limit=1) == ["mid"]
         assert await listed("s1", live=False, limit=5) == ["mid", "old"]
 
-    async def test_turns_are_listed_page_by_page(self, bench: Bench) -> None:
+    async def test_turns_are_listed_page_by_page(self, store: Store, other_store: Store) -> None:
         """The turns before the last one of a page are the next page: none is missing, none comes twice."""
-        store, other_store = await bench.open(), await bench.open()
         for n in range(7):
             draft = Written(f"t{n}", session=f"s{n % 2}", age=n * 60)
             claim = await draft.create(store)
@@ -123,9 +119,8 @@ class TurnFacts:
         assert await paged(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
         assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
-    async def test_turns_are_numbered_in_order_of_creation(self, bench: Bench) -> None:
+    async def test_turns_are_numbered_in_order_of_creation(self, store: Store, other_store: Store) -> None:
         """Numbers rise in the order of creation, from any process, even if the clock goes back; none is used again."""
-        store, other_store = await bench.open(), await bench.open()
         numbers: list[int] = []
         for age, handle in enumerate((store, other_store, store, other_store)):
             await store.release(await Written(f"t{age}", age=age * 3600).create(handle))

@@ -5,27 +5,26 @@ from typing import Final
 
 import anyio
 
+from turnwright.store import Store
 from turnwright_states.facts import Fact
 
-from .bench import Bench, Written
+from .bench import StoreFacts, Written
 
 #: Seconds that a wait may take here at most, if the store is right.
 _PATIENCE: Final = 10
 
 
-class WatchFacts:
-    async def test_a_watch_ends_when_the_time_is_over(self, bench: Bench) -> None:
+class WatchFacts(StoreFacts):
+    async def test_a_watch_ends_when_the_time_is_over(self, store: Store) -> None:
         """The wait ends although nothing was written, also with a timeout of 0."""
-        store = await bench.open()
         await Written().create(store)
         async with store.watching("t1") as changed:
             with anyio.fail_after(_PATIENCE):
                 for seconds in (0, 0.01, 0):
                     await changed(seconds)
 
-    async def test_watcher_sees_later_facts(self, bench: Bench) -> None:
+    async def test_watcher_sees_later_facts(self, store: Store, other_store: Store, draft: Written) -> None:
         """A write of any process after the block began ends the wait, and the next read shows it."""
-        store, other_store, draft = await bench.open(), await bench.open(), Written()
         claim = await draft.create(other_store)
         async with store.watching("t1") as changed:
             for write in (partial(draft.calls, "look"), draft.abort):
@@ -39,9 +38,8 @@ class WatchFacts:
                             read = await store.facts("t1", before)
                 assert [fact for _, fact in read] == list(facts)
 
-    async def test_turn_can_be_watched_before_its_creation(self, bench: Bench) -> None:
+    async def test_turn_can_be_watched_before_its_creation(self, store: Store, other_store: Store) -> None:
         """Several watchers may wait, and one of them may leave before the others."""
-        store, other_store = await bench.open(), await bench.open()
         async with store.watching("t1") as changed, other_store.watching("t1") as elsewhere:
             async with store.watching("t1") as shortly:
                 await shortly(0)
@@ -51,9 +49,8 @@ class WatchFacts:
                 await elsewhere(0.01)
         assert (await store.get("t1")).id == "t1"
 
-    async def test_watcher_may_wait_again_after_giving_up(self, bench: Bench) -> None:
+    async def test_watcher_may_wait_again_after_giving_up(self, store: Store) -> None:
         """A canceled wait leaves the watch unchanged."""
-        store = await bench.open()
         async with store.watching("t1") as changed:
             with anyio.fail_after(_PATIENCE):
                 with anyio.move_on_after(0.01):
