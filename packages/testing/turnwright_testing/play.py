@@ -31,6 +31,7 @@ from .behavior import Driven, Returns, Runs, Stage
 from .faults import FaultyStore, StoreCall
 from .flaky import FlakyModel
 from .hook_script import Prompter
+from .reached import Reached, ReachedTurns
 from .scenario import Answers, Leaves, Scenario
 
 R = TypeVar("R")
@@ -117,7 +118,7 @@ def play(
     The tools and sub-agents are replaced by stand-ins. With `run_tools` those tools without a behavior in the scenario
     do their real work; time is real then, and else it is skipped (see `clock`), unless `real_time` is set, which hooks
     need that wait for sockets. `store` opens the journal, and opens it again after a crash; None keeps it in memory.
-    Not to be called from a running event loop.
+    Not to be called from a running event loop. In a property test, the statistics of Hypothesis have what was reached.
 
     Raises `ConfigError` for an agent that cannot run with these tools. Other errors of the engine are in
     `Driven.raised`.
@@ -141,15 +142,16 @@ def _count_for_hypothesis(turns: Sequence[Driven]) -> None:
     hypothesis = sys.modules.get("hypothesis")  # the kit does not need it
     if hypothesis is None or not hypothesis.currently_in_test_context():
         return
-    events: dict[str, None] = {}
+    reached, questions = Reached(), dict[str, None]()
     for driven in turns:
+        reached.expect_tools(driven.tools or ())
+        turn = ReachedTurns(reached)
+        for _, fact in driven.facts:
+            turn.add("", fact)
         last = driven.facts[-1][1] if driven.facts else None
-        events[f"turn: {last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "turn: not ended"] = None
-        for execution in driven.executions or ():
-            events[f"tool {execution.tool}: started"] = None
-        for consultation in driven.consulted or ():
-            events[f"{consultation.on}: asked"] = None
-    for text in events:
+        reached.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
+        questions |= {f"{consultation.on}: asked": None for consultation in driven.consulted or ()}
+    for text in (*reached.events(), *questions):
         hypothesis.event(text)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 from hypothesis.errors import UnsatisfiedAssumption
 
 from turnwright.model.protocol import ModelRequest
+from turnwright_testing.reached import Reached
 
 from .desk import Invariant
 from .own_words import OwnWords
-from .reached import Reached
 
 
 class Checks:

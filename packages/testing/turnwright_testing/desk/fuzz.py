@@ -11,11 +11,11 @@ from turnwright_states.verdict import Verdict
 from turnwright_testing.json_values import ArgumentValues
 from turnwright_testing.python_source import Imports, code
 from turnwright_testing.quiet import quiet
+from turnwright_testing.reached import Reached
 
 from .chance import Chance
 from .desk import Desk, load_desk
 from .domain import Domain
-from .reached import Reached
 from .rehearsal import Fault, Rehearsal, Script
 from .shrink import play_case, shrink
 from .visit import Visit, Visits

@@ -28,12 +28,12 @@ from turnwright_states.limits import TOOL_TIMEOUT
 from turnwright_testing.faults import FaultyStore, StoreCall
 from turnwright_testing.flaky import FlakyModel
 from turnwright_testing.play import without_models
+from turnwright_testing.reached import Reached, ReachedTurns
 
 from .checks import Checks
 from .desk import Desk
 from .hang_watch import BlockedLoopError, HangWatch
 from .own_words import OwnWords
-from .reached import Reached, ReachedTurns
 from .visit import Reply, Visit, Visits
 from .watched_tool import ToolWatch, place_of_frame, waiting_functions
 from .world import grown, sizes_of

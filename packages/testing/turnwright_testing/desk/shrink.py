@@ -9,9 +9,9 @@ import msgspec
 
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import asks_for
+from turnwright_testing.reached import Reached
 
 from .desk import Desk
-from .reached import Reached
 from .rehearsal import Fault, Rehearsal, Script
 from .visit import Reply, Visit, Visits
 

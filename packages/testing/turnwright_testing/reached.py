@@ -1,7 +1,7 @@
 """Counts of what a run reached: tools, hooks, guardrails, endings and invariants, and what never occurred."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -36,13 +36,17 @@ class Reached:
 
     def expect(self, agent: Agent, hooks: Sequence[object], tools: Sequence[str], invariants: Sequence[str]) -> None:
         """Note what a run is to reach."""
-        for name in tools:
-            self.tools[name].update(())
+        self.expect_tools(tools)
         for name in invariants:
             self.invariants[name].update(())
         deciding = [hook for hook in hooks if not isinstance(hook, Hooks) or _decides(hook)]
         for hook in (*deciding, *agent.output_validators):
             self.hooks[str(getattr(hook, "name", getattr(hook, "__name__", hook)))].update(())
+
+    def expect_tools(self, tools: Iterable[str]) -> None:
+        """Note tools that a run is to start."""
+        for name in tools:
+            self.tools[name].update(())
 
     def warn(self) -> Iterator[str]:
         """Return a sentence for each thing that the run never did."""
@@ -57,6 +61,12 @@ class Reached:
                 checks = count(events["checked"], "check")
                 yield f"{name} never reached an assertion ({checks}): its precondition never held"
         yield from self.warnings
+
+    def events(self) -> Iterator[str]:
+        """Return each thing that occurred: `tool book: started`, `hook cap: reject`, `turn: finished/answered`."""
+        for title, rows in (("tool", self.tools), ("hook", self.hooks), ("invariant", self.invariants)):
+            yield from (f"{title} {name}: {event}" for name, events in rows.items() for event in events)
+        yield from (f"turn: {ending}" for ending in self.ends)
 
     def lines(self) -> Iterator[str]:
         """Return a line for each tool, hook, invariant and ending, with its counts."""
