@@ -6,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -62,7 +61,8 @@ def demo(
         _audit(as_json=as_json)
         return
     if serve:
-        _serve(port, as_json=as_json)
+        part = import_part("turnwright_inspector.cli.demo", "turnwright demo --serve")
+        part.serve_demo(port, as_json=as_json)
         return
     started_at = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
@@ -81,23 +81,6 @@ def _audit(*, as_json: bool) -> None:
         print_lines(["Runs of our own, made by scripted models and labeled. The command was:"])
         print_lines([f"  turnwright audit {part.DEMO_RUNS}", ""])
     part.audit([str(part.DEMO_RUNS)], as_json=as_json)
-
-
-def _serve(port: int, *, as_json: bool) -> None:
-    part = import_part("turnwright_inspector.cli.serving", "turnwright demo --serve")
-    place = import_part("turnwright_inspector.cli.server_options", "turnwright demo --serve")
-    from .demo_turns import demo_engine, play_turns  # noqa: PLC0415 (the other demo does not need it)
-
-    with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
-        part.serve_pages(
-            demo_engine(Path(folder)),
-            place.ServerOptions.of(place.LOOPBACK, port, None),
-            store="",
-            drives=True,
-            as_json=as_json,
-            words="open it in a browser: demo turns with a scripted model; Ctrl-C stops it",
-            task=partial(play_turns, Path(folder)),
-        )
 
 
 def _cap(folder: Path) -> None:

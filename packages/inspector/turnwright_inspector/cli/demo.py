@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,15 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.agent import Agent
+from turnwright.cli.demo_child import (
+    CHILD,
+    PROMPT,
+    crash_line,
+    crash_tools,
+    delete_file,
+    keeps_looking_up,
+    second_call,
+)
 from turnwright.driver.subagents import agent_tool
 from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
@@ -23,7 +34,8 @@ from turnwright.store import SqliteStore
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright_states import Cause, Usage
 
-from .demo_child import CHILD, PROMPT, crash_line, crash_tools, delete_file, keeps_looking_up, second_call
+from .server_options import LOOPBACK, ServerOptions
+from .serving import serve_pages
 
 _DATABASE: Final = "turns.db"
 _WITNESS: Final = "witness.txt"
@@ -183,7 +195,21 @@ _SCRIPTS: Final[dict[str, _Script]] = {
 _EXPERT: Final = Agent(name="Expert", description="Knows one subject well.", instructions="You know one subject well.")
 
 
-def demo_engine(folder: Path) -> Engine:
+def serve_demo(port: int, *, as_json: bool) -> None:
+    """Serve the pages of the demo's turns, in a store that lasts as long as this process."""
+    with tempfile.TemporaryDirectory(prefix="turnwright-demo-") as folder:
+        serve_pages(
+            _demo_engine(Path(folder)),
+            ServerOptions.of(LOOPBACK, port, None),
+            store="",
+            drives=True,
+            as_json=as_json,
+            words="open it in a browser: demo turns with a scripted model; Ctrl-C stops it",
+            task=partial(_play_turns, Path(folder)),
+        )
+
+
+def _demo_engine(folder: Path) -> Engine:
     """Return an engine that can drive every turn of the demo, on a store in that folder."""
     asks = [tool for tool in builtin_tools(folder) if tool.name == "ask_user_input"]
     tools: list[Tool] = [look_up, measure, delete_file, walk_to, *asks, *crash_tools(folder / _WITNESS)]
@@ -191,7 +217,7 @@ def demo_engine(folder: Path) -> Engine:
     return Engine(model=DemoModel(), tools=[*tools, expert], store=SqliteStore(folder / _DATABASE))
 
 
-async def play_turns(folder: Path, engine: Engine) -> None:
+async def _play_turns(folder: Path, engine: Engine) -> None:
     """Run the turns of the demo, and one slow walk after another, until canceled."""
     async with anyio.create_task_group() as turns:
         for agent, prompt in (
