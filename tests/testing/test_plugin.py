@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from turnwright.row_counts import RowCounts
+from turnwright_proof.draw import read_row_counts
 from turnwright_states.chart import CHART, ROWS
 
 pytest_plugins = ["pytester"]
@@ -46,7 +46,7 @@ def counts_stay() -> Iterator[None]:
 
 def _counts(path: Path) -> dict[int, int]:
     """The rows that were taken, with how often."""
-    return {number: count for number, count in enumerate(RowCounts.read(path).taken, start=1) if count}
+    return {number: count for number, count in enumerate(read_row_counts(path).taken, start=1) if count}
 
 
 def test_run_lists_the_untaken_rows(pytester: pytest.Pytester) -> None:

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.words import cut_line
-from turnwright.row_counts import RowCounts
+from turnwright_states.row_counts import RowCounts
 from turnwright_states.verdict import Check, Verdict, worst
 
 from . import codes

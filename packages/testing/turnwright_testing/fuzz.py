@@ -21,10 +21,10 @@ from hypothesis.errors import Flaky
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
 from turnwright.engine import Engine
-from turnwright.row_counts import RowCounts
 from turnwright.rules import make_rule_sets
 from turnwright.tools import Tool
 from turnwright_states.facts import TurnEnded
+from turnwright_states.row_counts import RowCounts
 from turnwright_states.verdict import Check, Verdict, worst
 
 from .behavior import Driven

@@ -19,8 +19,9 @@ from typing import Final
 
 import pytest
 
-from turnwright.row_counts import RowCounts
+from turnwright._base.regular_files import write_regular
 from turnwright_states.chart import VERSION
+from turnwright_states.row_counts import RowCounts
 
 _OUTPUT: Final = "turnwright_rows"
 _NAME: Final = "turnwright-rows"
@@ -108,7 +109,7 @@ class _Report:
 
     def _write(self, counts: RowCounts, file: Path) -> None:
         try:
-            counts.write(file)
+            write_regular(file, counts.to_json().encode())
         except OSError as error:
             self._failed.append(f"--turnwright-rows-file: {error}")
         else:

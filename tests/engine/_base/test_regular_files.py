@@ -14,9 +14,8 @@ from turnwright.config.files import read_file
 from turnwright.errors import ConfigError
 from turnwright.message import FilePart
 from turnwright.model.local.weights import find_weights
-from turnwright.row_counts import RowCounts
 from turnwright.tools.mcp.config import read_mcp_config
-from turnwright_proof.draw import stale, write
+from turnwright_proof.draw import read_row_counts, stale, write
 
 # A test of these would hang for ever where a pipe is waited for.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -26,7 +25,7 @@ READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "project": ("pyproject.toml", read_file),
     "servers": ("mcp.json", read_mcp_config),
     "attachment": ("picture.png", FilePart.read),
-    "rows taken": ("rows.json", RowCounts.read),
+    "rows taken": ("rows.json", read_row_counts),
 }
 EACH_READER = pytest.mark.parametrize(
     ("name", "read"),
@@ -81,7 +80,7 @@ def test_irregular_file_is_refused_at_once(
 
 
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
-    "rows taken": ("rows.json", RowCounts.none().write),
+    "bytes": ("rows.json", lambda path: write_regular(path, b"{}")),
     "diagrams": ("turn.mmd", lambda path: write(path.parent)),
     "diagrams that are checked": ("turn.mmd", lambda path: stale(path.parent)),
 }

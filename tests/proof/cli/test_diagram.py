@@ -14,7 +14,6 @@ from typer.testing import CliRunner, Result
 
 from turnwright import Agent, Engine, tool
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.row_counts import RowCounts
 from turnwright_proof.cli.diagram import diagram
 from turnwright_proof.draw import (
     coverage_overlay,
@@ -23,12 +22,14 @@ from turnwright_proof.draw import (
     fold_common_rows,
     overview_to_svg,
     overview_to_table,
+    read_row_counts,
     to_dot,
     to_mermaid,
     to_table,
 )
 from turnwright_proof.draw.svg import is_fresh
 from turnwright_states.chart import ROWS, VERSION
+from turnwright_states.row_counts import RowCounts
 
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli
@@ -271,14 +272,15 @@ def test_unknown_turn_is_a_user_mistake(cli: "Cli", recorded: Recorded) -> None:
 
 def _written(path: Path, *taken_rows: int) -> Path:
     """A file in which these rows were taken, each as often as its number says."""
-    RowCounts(tuple(number if number in taken_rows else 0 for number in range(1, len(ROWS) + 1))).write(path)
+    counts = RowCounts(tuple(number if number in taken_rows else 0 for number in range(1, len(ROWS) + 1)))
+    path.write_text(counts.to_json(), encoding="utf-8")
     return path
 
 
 @pytest.mark.parametrize("form", ["mermaid", "dot", "table"])
 def test_coverage_is_drawn_in_every_format(tmp_path: Path, form: str) -> None:
     file = _written(tmp_path / "rows.json", 10, 14)
-    overlay = coverage_overlay(RowCounts.read(file))
+    overlay = coverage_overlay(read_row_counts(file))
     texts = {
         "mermaid": to_mermaid(extract(), overlay),
         "dot": to_dot(extract(), overlay=overlay),

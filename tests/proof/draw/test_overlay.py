@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnwright.row_counts import RowCounts
 from turnwright_proof.draw import (
     Overlay,
     OverlayKind,
@@ -28,6 +27,7 @@ from turnwright_states.inputs import ModelRepliedInput, StartedInput, ToolCall
 from turnwright_states.limits import Limits
 from turnwright_states.machine import TurnMachine
 from turnwright_states.reasons import EndReason
+from turnwright_states.row_counts import RowCounts
 from turnwright_states.state import State
 from turnwright_states.turn import Turn
 

@@ -20,7 +20,6 @@ from turnwright.cli.process import echo, words_of
 from turnwright.cli.stores import find_turn, read_journal
 from turnwright.cli.summary import path_words
 from turnwright.errors import ConfigError
-from turnwright.row_counts import RowCounts
 from turnwright.transcript.transcript import Transcript
 from turnwright_proof.draw import (
     Overlay,
@@ -31,6 +30,7 @@ from turnwright_proof.draw import (
     fold_common_rows,
     overview_to_svg,
     overview_to_table,
+    read_row_counts,
     stale,
     to_dot,
     to_mermaid,
@@ -41,6 +41,7 @@ from turnwright_proof.draw import (
     write,
 )
 from turnwright_states.replay import replay
+from turnwright_states.row_counts import RowCounts
 
 
 class Format(StrEnum):
@@ -138,7 +139,7 @@ def diagram(
         else:
             overlay = _turn(turn, store) if turn else None
             if coverage:
-                overlay = coverage_overlay(sum(map(RowCounts.read, coverage), start=RowCounts.none()))
+                overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.none()))
             echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(words_of(error))

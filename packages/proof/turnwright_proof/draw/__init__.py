@@ -8,6 +8,7 @@ from .overlay import Overlay, OverlayKind, coverage_overlay
 from .overview import Overview, extract_overview
 from .overview_svg import overview_to_svg
 from .recorded import turn_overlay
+from .row_counts_file import read_row_counts
 from .svg import to_svg
 from .table import overview_to_table, to_page, to_table
 
@@ -27,6 +28,7 @@ __all__ = [
     "fold_common_rows",
     "overview_to_svg",
     "overview_to_table",
+    "read_row_counts",
     "stale",
     "to_dot",
     "to_mermaid",

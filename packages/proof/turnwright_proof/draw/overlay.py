@@ -10,8 +10,8 @@ from enum import Enum, auto
 from itertools import pairwise
 from typing import Final
 
-from turnwright.row_counts import RowCounts
 from turnwright_states.reasons import EndReason
+from turnwright_states.row_counts import RowCounts
 from turnwright_states.state import State
 
 from .model import Arrow, Picture, TextLine

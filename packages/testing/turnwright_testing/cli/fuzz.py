@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
 import typer
 from rich.progress import Progress as Bar
 
+from turnwright._base.regular_files import write_regular
 from turnwright._base.words import count
 from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.agents.files import read_agents
@@ -33,10 +34,10 @@ from turnwright.context import DepsFactory
 from turnwright.driver.subagents import agent_tools
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError
-from turnwright.row_counts import RowCounts
 from turnwright.rules import make_rule_sets
 from turnwright.tools import builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps, names_code
+from turnwright_states.row_counts import RowCounts
 from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
 from turnwright_testing.python_source import code
 
@@ -259,7 +260,7 @@ def _bar(examples: int) -> "Iterator[Progress]":
 
 def _write(rows: RowCounts, file: Path) -> None:
     try:
-        rows.write(file)
+        write_regular(file, rows.to_json().encode())
     except OSError as error:
         raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from turnwright.row_counts import RowCounts
+from turnwright_states.row_counts import RowCounts
 from turnwright_states.verdict import Check, Verdict
 
 from .schedule import Schedule, SimulationTarget, run_schedule
