@@ -99,8 +99,8 @@ test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
-	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/verify tests/testing/test_traces.py -k 'not whole_campaign'
-	$(BIN)/coverage report --include='states/*' --skip-covered --show-missing --fail-under=100
+	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/verify tests/audit/test_traces.py -k 'not whole_campaign'
+	$(BIN)/coverage report --include='states/*,packages/audit/turnwright_audit/traces/*' --skip-covered --show-missing --fail-under=100
 
 judges: $(VENV)/.test $(PROTOCOL_CLIENTS)/.installed ## Judge the protocols by clients of others; writes docs/judges.md (five minutes)
 	$(BIN)/python -m tests.protocols.judges_page
@@ -187,7 +187,7 @@ planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the o
 seeded: $(VENV)/.test ## Fuzz 30 agents with a deliberate bug, and their mended twins: docs/seeded-bugs.md (a quarter of an hour)
 	$(BIN)/python .ci/seeded_bugs.py
 
-mutants: $(VENV)/.mutants ## Change the machine one thing at a time, and see that a test notices (half an hour); MODULE= a file of the engine
+mutants: $(VENV)/.mutants ## Change the machine one thing at a time, and see that a test notices (half an hour); MODULE= a file that .ci/mutants.toml names
 	$(BIN)/python .ci/mutants.py $(MODULE)
 
 check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too), style, import rules, wheel, diagrams

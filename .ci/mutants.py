@@ -1,7 +1,7 @@
 """Mutation testing: change one thing at a time, and check that a test fails.
 
     python .ci/mutants.py [NAME ...]       (mutants of the machine, as in 'turnwright_states.doom*'; all without any)
-    python .ci/mutants.py FILE [NAME ...]  (mutants of a module of the engine, as in engine/turnwright/tools/batch.py)
+    python .ci/mutants.py FILE [NAME ...]  (mutants of a module that is listed, as engine/turnwright/tools/batch.py)
 
 mutmut does the work, on a copy under build/mutants in the layout that it needs. Its survivors are compared with
 `.ci/mutants.toml`, which says why each of them is equivalent to the original. Exit code 0 when both agree, 1 when a
@@ -43,7 +43,7 @@ PACKAGES: Final = sorted(path.parent for path in ROOT.glob("packages/*/pyproject
 #: for seconds, are not run against every mutant. Nor is the test of imports, which sees mutmut's own.
 TESTS: Final = (
     "tests/states",
-    "tests/testing/test_traces.py",
+    "tests/audit/test_traces.py",
     *(
         f"--ignore=tests/states/test_{name}.py"
         for name in (
@@ -131,20 +131,20 @@ class Survivor(NamedTuple):
 
 
 def main(arguments: list[str]) -> int:
-    """Mutate the machine, or the module of the engine that is named first."""
-    if arguments and arguments[0].startswith("engine/"):
+    """Mutate the machine, or the module that is named first."""
+    if arguments and arguments[0].endswith(".py"):
         return check(plan_of(arguments[0]), arguments[1:])
     return check(MACHINE, arguments)
 
 
 def plan_of(file: str) -> Plan:
-    """Return the plan for a module of the engine. Exits if the list selects no tests for it."""
+    """Return the plan for a module of the engine or of a package. Exits if the list selects no tests for it."""
     modules = {entry["file"]: entry for entry in entries("module")}
     if file not in modules:
         sys.exit(f"{LISTED.name} selects no tests for {file}, only for: {', '.join(modules)}")
     chosen = modules[file]
     tests, selection = "\n    ".join(chosen["tests"]), "" if chosen.get("slow") else NOT_SLOW
-    module = file.removeprefix("engine/")
+    module = re.sub(r"^(engine|packages/[a-z]+)/", "", file)
     package = module.removesuffix(".py").replace("/", ".")
     configuration = OF_ENGINE.format(module=module, tests=tests, selection=selection)
     return Plan(BUILD / package, configuration, f"{PYTEST}timeout = {HANGS}\n", package, LIVES_IN_ENGINE)
@@ -305,7 +305,7 @@ def fork(name: str) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), output)
         os.environ |= ENVIRONMENT | {"MUTANT_UNDER_TEST": name, "PYTHONPATH": str(place / "src")}
         sys.path.insert(0, os.environ["PYTHONPATH"])
-        own = [f"tests/{room}/test_{part}.py" for part in name.split(".")[1:2] for room in ("states", "testing")]
+        own = [f"tests/states/test_{part}.py" for part in name.split(".")[1:2]]
         every = [[test for test in own if Path(test).exists()], list(TESTS)]
         code = int(any(pytest.main(["-x", "-q", "-m", "not slow", *tests]) for tests in every if tests))
     finally:

@@ -121,9 +121,9 @@ PAGES: Final = {
         ("turnwright_states.replay",),
     ),
     "traces": Page(
-        "turnwright_states.traces",
+        "turnwright_audit.traces",
         "Traces of turns, ours and other runtimes', and their checker.",
-        ("turnwright_states.traces",),
+        ("turnwright_audit.traces",),
     ),
     "verify": Page(
         "turnwright_proof.verify",

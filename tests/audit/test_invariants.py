@@ -5,10 +5,10 @@ from tests.audit.recorded import call, run_of
 from tests.audit.trajectories.reading import read
 
 from turnwright_audit.invariants import check_run
+from turnwright_audit.traces import TraceClaim
 from turnwright_audit.trajectories.atif import Observation, Trajectory, TrajectoryResult
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.verdicts import Invariants
-from turnwright_states.traces import TraceClaim
 from turnwright_states.verdict import Verdict
 
 SOUND = [

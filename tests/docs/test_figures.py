@@ -194,7 +194,7 @@ def test_last_proof_holds() -> None:
 
 def test_page_has_the_number_of_planted_faults() -> None:
     """Each by a test of its own, which pytest counts."""
-    files = ("tests/proof/verify/test_planted_faults.py", "tests/testing/test_traces.py")
+    files = ("tests/proof/verify/test_planted_faults.py", "tests/audit/test_traces.py")
     command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *files]
     collected = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     of = Counter(re.findall(r"::(test_\w+)\[", collected))

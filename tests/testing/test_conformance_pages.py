@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel
 
-from turnwright_states import traces
+from turnwright_audit import traces
 from turnwright_states.verdict import Verdict
 
 GUIDES = Path(__file__).parents[2] / "docs" / "how-to"

@@ -1,12 +1,13 @@
-"""The invariants of a turn (`turnwright_states.traces`), checked on recorded runs of any format."""
+"""The invariants of a turn (`turnwright_audit.traces`), checked on recorded runs of any format."""
 
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from turnwright_audit import traces
+from turnwright_audit.traces import TraceClaim, TurnCheck
 from turnwright_audit.trajectories.atif import ResultNotes, ResultStatus, RunNotes, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
-from turnwright_states import CallStatus, traces
-from turnwright_states.traces import TraceClaim, TurnCheck
+from turnwright_states import CallStatus
 
 from .measure import is_finished
 from .rounds import is_reply, shared_result, text_of

@@ -4,7 +4,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_states.traces import TraceClaim, TurnCheck
+from turnwright_audit.traces import TraceClaim, TurnCheck
 from turnwright_states.verdict import Verdict
 
 #: The faults of all runs that are kept with their words.

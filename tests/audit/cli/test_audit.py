@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from turnwright.errors import ConfigError
 from turnwright_audit.cli.audit import audit
-from turnwright_states.traces import TraceClaim
+from turnwright_audit.traces import TraceClaim
 
 
 def run(*arguments: str | Path) -> Result:

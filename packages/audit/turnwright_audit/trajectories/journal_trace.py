@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from turnwright.message import SentinelPart
 from turnwright.transcript.transcript import Transcript
-from turnwright_states import CallStatus, Cause, State, traces
+from turnwright_audit import traces
+from turnwright_states import CallStatus, Cause, State
 from turnwright_states import facts as f
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from turnwright_states.traces import TraceEvent
+from turnwright_audit.traces import TraceEvent
 
 from .atif import Trajectory
 

@@ -13,6 +13,7 @@ from turnwright.errors import UnreadableTurnError
 from turnwright.store.rows import split_facts
 from turnwright.store.sqlite.schema import SCHEMA
 from turnwright.transcript.transcript import reading
+from turnwright_audit.traces import TraceEvent
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.journal_run import NAME as NAME  # noqa: PLC0414 (the name of the format)
 from turnwright_audit.trajectories.journal_run import Journals, run_of
@@ -22,7 +23,6 @@ from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
 from turnwright_states.errors import InvalidJournalError
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
-from turnwright_states.traces import TraceEvent
 
 #: What a line of an exported turn has besides its fact (`turnwright.journal.transfer`).
 _EXPORTED: Final = ("turn", "created_at")

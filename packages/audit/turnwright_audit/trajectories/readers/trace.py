@@ -6,11 +6,12 @@ from typing import Final
 
 import msgspec
 
+from turnwright_audit import traces
 from turnwright_audit.trajectories.atif import ResultStatus, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError
 from turnwright_audit.trajectories.traced_run import TracedRun
-from turnwright_states import CallStatus, traces
+from turnwright_states import CallStatus
 
 NAME: Final = "trace"
 _STATUSES: Final[dict[CallStatus, ResultStatus]] = {

@@ -9,9 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.tools import Tool, tool
-from turnwright_audit.trajectories.journal_trace import trace_of
-from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
-from turnwright_states.traces import (
+from turnwright_audit.traces import (
     InvalidTraceError,
     TraceCall,
     TraceClaim,
@@ -34,6 +32,8 @@ from turnwright_states.traces import (
     read_event,
     write_event,
 )
+from turnwright_audit.trajectories.journal_trace import trace_of
+from turnwright_states import CallStatus, Cause, Decision, InterruptKind, Limits, LoopGuard, ToolCall, facts
 from turnwright_states.verdict import Check, Verdict, worst
 from turnwright_testing.play import play
 from turnwright_testing.scenario import Scenario
