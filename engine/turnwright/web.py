@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, Never, cast
 
 from pydantic import JsonValue
 
+from turnwright._base.frozen import unique_keys
 from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
@@ -259,7 +260,12 @@ async def _read_body(scope: Mapping[str, Any], receive: Callable[[], Awaitable[A
 def _parse(body: bytes) -> Mapping[str, JsonValue]:
     """Return the JSON object of a callback. Raises `_RefusedRequestError`."""
     try:
-        fields: JsonValue = json.loads(body.decode(), parse_constant=_refuse_constant, parse_int=_read_integer)
+        fields: JsonValue = json.loads(
+            body.decode(),
+            parse_constant=_refuse_constant,
+            parse_int=_read_integer,
+            object_pairs_hook=unique_keys,
+        )
     except (ValueError, RecursionError) as error:
         why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not JSON: {why}") from None

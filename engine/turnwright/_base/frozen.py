@@ -5,6 +5,7 @@ models accept these values as fields too.
 """
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
@@ -24,7 +25,24 @@ _BRACKETS: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[{]|[\]}]', re.DOTALL)
 #: The maximum depth of a value from a program. The machine's limit is slightly higher.
 MOST_NESTED: Final = 250
 
+#: The longest key that an error shows, in characters.
+_LONGEST_KEY: Final = 40
+
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
+
+
+def unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    """Return a JSON object of its pairs, as an `object_pairs_hook`. Raises `ValueError` if a key occurs twice.
+
+    `json` takes the last of two values in silence, other parsers the first, so a person, a rule and a tool may each
+    see another one.
+    """
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        # A key is shown as a whole or not at all, because a page recognizes only a whole secret.
+        raise ValueError(f"the key {key!r} occurs twice" if len(key) <= _LONGEST_KEY else "a long key occurs twice")
+    return fields
 
 
 def deeper_than(value: object, levels: int) -> bool:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from turnwright._base.frozen import unique_keys
 from turnwright._base.ids import root_of
 from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
@@ -175,7 +176,7 @@ def settle(
     value: JsonValue = result
     if data is not None:
         try:
-            value = json.loads(data)
+            value = json.loads(data, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as fault:
             raise ConfigError(f"--json: {fault}") from None
 

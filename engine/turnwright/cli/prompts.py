@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
+from turnwright._base.frozen import unique_keys
 from turnwright.journal.answers import Answer, approve, reject, settled
 from turnwright.journal.questions import ALWAYS_WORDS, MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
@@ -217,7 +218,7 @@ def _read_key(keys: Sequence[str]) -> str:
 def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
     """Let the person edit the arguments of a call, and show the result. Returns None if nothing is to change."""
     try:
-        edited = json.loads(_edited(json.dumps(thawed(arguments), indent=2)))
+        edited = json.loads(_edited(json.dumps(thawed(arguments), indent=2)), object_pairs_hook=unique_keys)
     except (OSError, subprocess.SubprocessError) as error:
         print_lines([f"  The editor failed: {spelled(str(error))}. Set EDITOR to another one."])
         return None

@@ -9,7 +9,7 @@ from typing import Final, Self, TypedDict, cast, overload
 from msgspec import to_builtins
 from pydantic import JsonValue
 
-from turnwright._base.frozen import MOST_NESTED, deeper_than
+from turnwright._base.frozen import MOST_NESTED, deeper_than, unique_keys
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, NotGiven
@@ -303,7 +303,7 @@ def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
 def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
     """Read the arguments that a person typed. Raises `InvalidAnswerError`."""
     try:
-        arguments = json.loads(text)
+        arguments = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise InvalidAnswerError(interrupt, f"the changed arguments are not a JSON object: {error}", ids) from None
     if not isinstance(arguments, dict):

@@ -19,6 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from turnwright._base.frozen import unique_keys
 from turnwright.agent import Agent
 from turnwright.driver.admission import check_client_tools
 from turnwright.engine import Engine
@@ -172,7 +173,7 @@ class Gate:
 def parse_object(content: bytes) -> JsonObject:
     """Return a JSON object. Raises `RefusedRequestError`, also for text that is not valid Unicode."""
     try:
-        value = json.loads(content, parse_constant=_refuse_constant)
+        value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         raise RefusedRequestError(400, "the body is not valid JSON") from None

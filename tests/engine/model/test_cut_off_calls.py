@@ -121,6 +121,28 @@ def test_a_call_without_arguments_is_complete_only_for_a_known_reason() -> None:
         assert arguments_in(messages.decode(events_sent).reply()) == [{}, last]
 
 
+def test_an_unknown_reason_that_names_a_limit_cuts_the_text_off() -> None:
+    """An answer of which half is missing must not count as complete."""
+    for reason in (
+        "max_output_reached",
+        "token_limit",
+        "maxTokens",
+        "CONTEXT_LENGTH",
+        "error_limit",
+        "response.truncated",
+    ):
+        ends: list[JsonValue] = [chunks.chunk({}, reason), chunks.chunk({}, "stop")]
+        replies = [
+            chunks.reply(chunks.chunk({"content": "Pay"}), *ends),
+            messages.reply(messages.start(), messages.begin(0, "text"), messages.text(0, "Pay"), messages.end(reason)),
+            whole_reply(PydanticResponse([TextPart("Pay")], provider_details={"finish_reason": reason})),
+        ]
+        assert [(reply.text, reply.finish) for reply in replies] == [("Pay", Finish.LENGTH)] * 3, reason
+    reasons: list[JsonValue] = ["stop", "EOS", "tool-calls", "", None, "all_done"]
+    for reason in reasons:
+        assert chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, reason)).finish is Finish.STOP
+
+
 def test_a_reason_naming_a_fault_is_not_replaced() -> None:
     """Some gateways end every stream with a reason of their own."""
     assert chat(named(""), chunks.chunk({}, "length"), reason="tool_calls") == [None]

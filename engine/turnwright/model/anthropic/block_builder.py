@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_id, whole_object
+from turnwright.model.http.json_text import mend_object, read_id, whole_object
 from turnwright.model.http.text_buffer import Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import Delta, ReasoningDelta, ResponseToolCall, TextDelta
 
@@ -55,7 +55,7 @@ class BlockBuilder:
         if self.kind == "redacted_thinking" and content.get("data"):
             raw = json.dumps(content, ensure_ascii=False)
             self._meter.take(len(raw))
-            self._redacted = whole_object(mend(raw))
+            self._redacted = mend_object(raw)
         self._signature.add(text_of(content.get("signature")))
         reasoning = self.thinking.add(text_of(content.get("thinking")))
         text = self.text.add(text_of(content.get("text")))
@@ -74,7 +74,7 @@ class BlockBuilder:
         if hosted_id(content) or answered_by(content):
             raw = json.dumps(content, ensure_ascii=False)
             self._meter.reserve(len(raw))
-            self._hosted_block = whole_object(mend(raw))
+            self._hosted_block = mend_object(raw)
         return self._hosted_block is not None
 
     def go_on(self, piece: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 from pydantic import JsonValue
 
-from turnwright._base.frozen import deeper_than
+from turnwright._base.frozen import deeper_than, unique_keys
 
 from .text_buffer import TooLargeError, mend
 
@@ -39,18 +39,31 @@ def read_json(text: str) -> JsonValue:
 def whole_object(raw: str) -> dict[str, JsonValue] | None:
     """Parse the arguments of a call: a dict if `raw` is one complete JSON object, `{}` if it is blank, else None.
 
-    The result is also None for NaN, the infinities, numbers too large for a float, and JSON nested deeper than
-    `MAX_DEPTH` or with more than `MAX_PARTS`, because a tool must not run with nearly right arguments.
+    The result is also None for a key that occurs twice in one object, NaN, the infinities, numbers too large for a
+    float, and JSON nested deeper than `MAX_DEPTH` or with more than `MAX_PARTS`, because a tool must not run with
+    nearly right arguments.
     """
     if not raw.strip():
         return {}
     try:
-        value = _read(raw, strict=True)
-        if _HALF_PAIR.search(raw):
-            value = json.loads(mend(json.dumps(value, ensure_ascii=False)))
+        value = _read_arguments(raw)
     except ValueError:
         return None
     return value if isinstance(value, dict) else None
+
+
+def is_complete(raw: str) -> bool:
+    """Whether `raw` is one complete JSON object, even one that no tool may run with."""
+    try:
+        return isinstance(read_json(raw), dict)
+    except ValueError:
+        return False
+
+
+def mend_object(raw: str) -> dict[str, JsonValue]:
+    """Return the object that was written as `raw`, with texts that can be stored: see `mend`."""
+    fields: dict[str, JsonValue] = json.loads(mend(raw))
+    return fields
 
 
 def damage_of(raw: str) -> str:
@@ -60,7 +73,7 @@ def damage_of(raw: str) -> str:
     if not raw.strip():
         return "none arrived. If the tool needs none, pass `{}`"
     try:
-        value = _read(raw, strict=True)
+        value = _read_arguments(raw)
     except json.JSONDecodeError as error:
         # Hidden first: a page recognizes a secret by its name, and the name may be before the part that is shown.
         read = Redactor({}).hide(mend(raw[: error.pos]))
@@ -68,7 +81,7 @@ def damage_of(raw: str) -> str:
             read = _HALF_WORD_BEFORE.sub("", read[-_READ:])
         return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after `{read}`"
     except ValueError as error:
-        return str(error)[:_READ]
+        return Redactor({}).hide(str(error))[: 2 * _READ]
     read = Redactor({}).hide(mend(raw))
     if len(read) > _READ:
         read = _HALF_WORD_AFTER.sub("", read[:_READ])
@@ -120,6 +133,13 @@ def read_index(value: JsonValue) -> int | None:
     return value
 
 
+def _read_arguments(raw: str) -> JsonValue:
+    value = _read(raw, strict=True)
+    if _HALF_PAIR.search(raw):
+        value = _STRICT.decode(mend(json.dumps(value, ensure_ascii=False)))
+    return value
+
+
 def _read(text: str, *, strict: bool) -> JsonValue:
     # Counting is cheap, and sufficient for nearly all texts.
     brackets = text.count("{") + text.count("[")
@@ -154,7 +174,29 @@ def _finite_or_none(text: str) -> float | None:
     return number if math.isfinite(number) else None
 
 
+class _RepeatedKeys(dict[str, JsonValue]):
+    """An object in which a key came twice. The last value counts.
+
+    `json.dumps` writes all pairs, so that arguments which came as an object are refused as those that came as text.
+    """
+
+    def __init__(self, pairs: list[tuple[str, JsonValue]]) -> None:
+        super().__init__(pairs)
+        self._pairs = pairs
+
+    def items(self) -> list[tuple[str, JsonValue]]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return all pairs."""
+        return self._pairs
+
+
+def _keep_pairs(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    fields = dict(pairs)
+    return fields if len(fields) == len(pairs) else _RepeatedKeys(pairs)
+
+
 # `json.loads` would make a decoder for each of the thousands of chunks of a reply.
-_STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse)
+_STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, object_pairs_hook=unique_keys)
 # Some servers do not escape line ends and tabs in texts.
-_LENIENT: Final = json.JSONDecoder(parse_float=_finite_or_none, parse_constant=_nothing, strict=False)
+_LENIENT: Final = json.JSONDecoder(
+    parse_float=_finite_or_none, parse_constant=_nothing, strict=False, object_pairs_hook=_keep_pairs
+)

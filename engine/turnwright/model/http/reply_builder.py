@@ -60,6 +60,9 @@ _ENDED: Final = frozenset(
     }
 )
 
+# A word of these in an unknown finish reason names a limit: `token_limit`, `maxOutputReached`, `context_exceeded`.
+_LIMIT_WORDS: Final = ("length", "limit", "max", "exceed", "truncat", "window", "incomplete", "timeout", "timed")
+
 # No reply costs more.
 _MOST_COST: Final = 1e9
 
@@ -70,8 +73,13 @@ def plain_reason(reason: str) -> str:
 
 
 def finish_of(reason: str) -> Finish:
-    """Return the finish of a reply with a provider's finish reason."""
-    return FINISHES.get(plain_reason(reason), Finish.STOP)
+    """Return the finish of a reply with a provider's finish reason.
+
+    An unknown reason that names a limit counts as one: a complete answer that is called cut off does less harm than
+    half an answer that is called complete.
+    """
+    plain = plain_reason(reason)
+    return FINISHES.get(plain) or (Finish.LENGTH if any(word in plain for word in _LIMIT_WORDS) else Finish.STOP)
 
 
 def may_be_cut_off(reason: str) -> bool:
@@ -84,7 +92,7 @@ def may_be_cut_off(reason: str) -> bool:
 
 def last_reason(earlier: str, reason: str) -> str:
     """Return which of two finish reasons of one reply counts: the last, unless an earlier one says what went wrong."""
-    is_wrong = plain_reason(earlier) in FINISHES or plain_reason(earlier) in BROKEN
+    is_wrong = finish_of(earlier) is not Finish.STOP or plain_reason(earlier) in BROKEN
     return earlier if is_wrong or not reason else reason
 
 

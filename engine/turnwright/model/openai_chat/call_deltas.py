@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_id, read_index, whole_object
+from turnwright.model.http.json_text import is_complete, mend_object, read_id, read_index, whole_object
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import Delta, ResponseToolCall, ToolCallDelta
 
@@ -87,7 +87,7 @@ class _CallBuilder:
         if self.extra is None and isinstance(extra, dict) and extra:
             raw = json.dumps(extra, ensure_ascii=False)
             self._meter.take(len(raw))
-            self.extra = whole_object(mend(raw))
+            self.extra = mend_object(raw)
 
     def goes_on(self, function: dict[str, JsonValue]) -> bool:
         """Whether an entry with the id of this call continues it.
@@ -111,7 +111,7 @@ class _CallBuilder:
             return False
         # Cached, so that long arguments are not parsed again with every piece.
         if self._whole is None:
-            self._whole = whole_object(str(self.arguments)) is not None
+            self._whole = is_complete(str(self.arguments))
         return self._whole
 
     @property
@@ -132,7 +132,7 @@ class _CallBuilder:
     def reply(self, arguments: "_CallBuilder", *, doubtful: bool) -> ResponseToolCall:
         """Return the call with the arguments of a builder. `doubtful`: an empty input may not be all of them."""
         raw = str(arguments.arguments)
-        if raw.startswith(_NO_ARGUMENTS) and whole_object(rest := raw.removeprefix("{}")) is not None:
+        if raw.startswith(_NO_ARGUMENTS) and is_complete(rest := raw.removeprefix("{}")):
             raw = rest
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
         return call.without_arguments() if doubtful and arguments.blank else call

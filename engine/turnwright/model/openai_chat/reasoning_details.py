@@ -11,8 +11,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import whole_object
-from turnwright.model.http.text_buffer import Meter, Pieces, mend
+from turnwright.model.http.json_text import mend_object
+from turnwright.model.http.text_buffer import Meter, Pieces
 
 # The memory of an entry without its texts, and of a field of it, counted as characters.
 _ENTRY_SIZE: Final = 512
@@ -108,4 +108,4 @@ class _DetailBuilder:
         raw = json.dumps({name: value}, ensure_ascii=False)
         # Of the other fields, only a signature or encrypted reasoning adds to the reply.
         (self._meter.take if name in _SEALS and value else self._meter.reserve)(len(raw) + _FIELD_SIZE)
-        self._fields.update(whole_object(mend(raw)) or {})
+        self._fields.update(mend_object(raw))

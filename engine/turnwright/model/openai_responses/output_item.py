@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_id, read_index, whole_object
+from turnwright.model.http.json_text import mend_object, read_id, read_index, whole_object
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import ResponseToolCall
 
@@ -141,7 +141,7 @@ class OutputItem:
         if self.raw is None:
             raw = json.dumps(item, ensure_ascii=False)
             self._meter.take(len(raw))
-            self.raw = whole_object(mend(raw))
+            self.raw = mend_object(raw)
 
     def annotate(self, content: JsonValue) -> None:
         """Keep the annotations in the complete content of a message. Only the first ones count."""
@@ -152,7 +152,7 @@ class OutputItem:
         if annotations and not self.annotations:
             raw = json.dumps({"annotations": annotations}, ensure_ascii=False)
             self._meter.take(len(raw))
-            kept_annotations = (whole_object(mend(raw)) or {}).get("annotations")
+            kept_annotations = mend_object(raw).get("annotations")
             self.annotations = kept_annotations if isinstance(kept_annotations, list) else []
 
     @property

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
-from turnwright.model.http.reply_builder import BROKEN, FINISHES, may_be_cut_off, plain_reason
+from turnwright.model.http.reply_builder import BROKEN, finish_of, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLargeError, mend
 from turnwright.model.protocol import (
     Delta,
@@ -22,7 +22,7 @@ from turnwright.model.protocol import (
     ToolCallDelta,
     read_name,
 )
-from turnwright_states import Cause, Finish, Usage
+from turnwright_states import Cause, Usage
 
 from .provider_details import details_of
 
@@ -157,7 +157,7 @@ def reply_of(response: pai.ModelResponse, first: float | None = None) -> ModelRe
         reasoning="".join(mend(part.content) for part in response.parts if isinstance(part, pai.ThinkingPart)),
         reasoning_details=details_of(response),
         calls=calls,
-        finish=FINISHES.get(_reason(response), Finish.STOP),
+        finish=finish_of(_reason(response)),
         usage=_usage(response.usage),
         finish_reason=provider_reason if isinstance(provider_reason, str) else response.finish_reason,
         response=ResponseInfo(

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.frozen import unique_keys
 from turnwright.agent import needs_of
 from turnwright.errors import ConfigError
 from turnwright.journal.fork_changes import ForkChanges
@@ -142,7 +143,7 @@ def _amount(label: str, text: str) -> JsonValue:
 
 def _json(label: str, text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text)
+        value: JsonValue = json.loads(text, object_pairs_hook=unique_keys)
     except ValueError as error:
         raise ConfigError(f"{label}: this is not JSON: {error}") from None
     except RecursionError:
