@@ -17,9 +17,7 @@ import turnwright_states
 
 PACKAGES = [turnwright, turnwright.model, turnwright.runtime, turnwright.store, turnwright.tools, turnwright_states]
 #: What an engine does without, and a turn in memory too.
-HEAVY = frozenset(
-    {"httpx", "mcp", "psycopg", "pydantic_ai", "pydantic_settings", "rich", "sqlite3", "temporalio", "typer", "yaml"}
-)
+HEAVY = frozenset({"httpx", "mcp", "psycopg", "pydantic_ai", "rich", "sqlite3", "temporalio", "typer", "yaml"})
 #: What else importing does without: an event loop brings most of it.
 LATER = frozenset({"ag_ui", "asyncio", "difflib", "multiprocessing", "ssl", "subprocess"})
 #: What most programs import.

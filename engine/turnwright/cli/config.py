@@ -46,7 +46,7 @@ def config(
     if settings:
         echo(settings_list())
         return
-    from turnwright.config.config import load_config  # noqa: PLC0415 (pydantic-settings is slow to load)
+    from turnwright.config.config import load_config  # noqa: PLC0415 (loads the settings)
 
     config_found = load_config(file=file)
     origins, cap = config_found.origins, None

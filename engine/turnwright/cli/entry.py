@@ -9,7 +9,7 @@ from turnwright._base.version import VERSION
 # The variable that a shell sets while it completes a line.
 _COMPLETING = "_TURNWRIGHT_COMPLETE"
 #: The modules of the extra `cli`.
-_EXTRA = frozenset({"markdown_it", "pydantic_settings", "rich", "typer"})
+_EXTRA = frozenset({"markdown_it", "rich", "typer"})
 
 
 def main() -> None:

@@ -254,7 +254,7 @@ def load_config(
             lambda key: SettingSource.FLAG if key in by_flag else SettingSource.CODE,
             lambda key: by_flag.get(key, f"overrides: {key}"),
         ),
-        (from_environment, lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)),
+        (_nest_values(from_environment), lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)),
         *_of_file(path),
     ):
         # Only the first source is code, which can pass None.

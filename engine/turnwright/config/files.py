@@ -93,7 +93,7 @@ def key_in(path: Path, key: str) -> str:
 
 
 def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dict[str, str], list[str]]:
-    """Return the settings in the environment, the variable of each key that is set, and the mistakes.
+    """Return the settings in the environment by key, the variable of each key that is set, and the mistakes.
 
     An empty variable counts as unset. Numbers, lists and tables are written as in JSON.
     """
@@ -109,15 +109,7 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
     if "base_url" not in names and environ.get(BASE_URL_VARIABLE, "").strip():
         names["base_url"] = BASE_URL_VARIABLE
     # Numbers are decoded here, because the validation is strict: a file must not say "5".
-    values = {
-        variable(key).lower(): _read_scalar(environ[name]) if SETTINGS[key].number else environ[name]
-        for key, name in names.items()
-    }
-    if not values:
-        return {}, names, mistakes
-    from .environment import decoded  # noqa: PLC0415 (slow to load)
-
-    return decoded(values, PREFIX.lower()), names, mistakes
+    return {key: _decode(environ[name], SETTINGS[key].in_json) for key, name in names.items()}, names, mistakes
 
 
 def _guess(name: str) -> str:
@@ -125,12 +117,13 @@ def _guess(name: str) -> str:
     return name.removeprefix(PREFIX).lower().replace("__", ".")
 
 
-def _read_scalar(text: str) -> object:
+def _decode(text: str, types: tuple[type, ...]) -> object:
+    """Return the JSON value of a text if it has one of these types, else the text."""
     try:
-        value: object = json.loads(text)
+        value: object = json.loads(text) if types else text
     except (ValueError, RecursionError):
         return text
-    return value if isinstance(value, bool | int | float) else text
+    return value if isinstance(value, types) else text
 
 
 def beside(path: Path, key: str, value: object) -> object:

@@ -169,8 +169,8 @@ class Setting:
     kind: str
     default: object
     section: type[BaseModel]
-    number: bool
-    """Whether its values are numbers, or true and false."""
+    in_json: tuple[type, ...]
+    """The types of those of its values that the environment writes as JSON. Any other is the text itself."""
     may_be_off: bool
     """Whether a word of `NO_LIMIT` is a valid value."""
 
@@ -202,7 +202,7 @@ def _make_setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit
         kind=" or ".join([*kinds, f'"{NO_LIMIT[0]}"'] if off else kinds),
         default={} if field.annotation is ModelSettings else field.get_default(call_default_factory=True),
         section=section,
-        number=types[0] in (int, float, bool),
+        in_json=tuple(kind for type_ in types for kind in _IN_JSON.get(get_origin(type_) or type_, ())),
         may_be_off=off,
     )
 
@@ -216,6 +216,13 @@ _KINDS: Final[Mapping[object, str]] = {
     dict: "table",
     ToolCallLimits: "table",
     ModelSettings: "table",
+}
+
+_NUMBERS: Final = (int, float, bool)  # a number of another kind is a mistake, and no text
+_IN_JSON: Final[Mapping[object, tuple[type, ...]]] = {
+    **dict.fromkeys(_NUMBERS, _NUMBERS),
+    tuple: (list, str),
+    **dict.fromkeys((dict, ToolCallLimits, ModelSettings), (dict,)),
 }
 
 #: Every setting by its key, in the order of the documentation.

@@ -36,7 +36,6 @@ LATER = (
     "httpcore",
     "httpx",
     "turnwright.config",
-    "turnwright.config.environment",
     "turnwright.model.openai_chat.client",
     "turnwright.store.sqlite.store",
 )
