@@ -41,6 +41,22 @@ def cut_clean(text: str, limit: int) -> str:
     return cut(clean(text), limit)
 
 
+def text_of(error: BaseException) -> str:
+    """Return the text of an error, `clean`, also of an error that fails to print."""
+    try:
+        return clean(str(error))
+    except Exception:  # noqa: BLE001 (the app's error)
+        return f"(the text of {type(error).__name__} cannot be shown)"
+
+
+def shown(value: object) -> str:
+    """Return the beginning of a value's `repr`, or its type if it fails to print."""
+    try:
+        return f"{value!r:.80}"
+    except Exception:  # noqa: BLE001 (the app's value)
+        return f"a {type(value).__name__} that cannot be shown"
+
+
 def cut_tight(text: str, most: int) -> str:
     """Cut a text as `cut` does, without blanks before the ellipsis."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.ids import child_id
-from turnwright._base.words import cut_clean
+from turnwright._base.words import cut_clean, shown, text_of
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
 from turnwright.events import ResponseRestartedEvent
@@ -358,7 +358,7 @@ async def _processed_request(segment: Segment, action: CallModel | Conclude, pro
     conversation, turn = segment.conversation, segment.machine.turn
     messages = await _ask_engine(segment, "history_processor", process, conversation.messages)
     if isinstance(messages, str) or not isinstance(messages, Sequence):
-        raise HookFailedError(f"history_processor returned {messages!r:.80}: return a list of messages")
+        raise HookFailedError(f"history_processor returned {shown(messages)}: return a list of messages")
     return conversation.request(action, turn, messages)
 
 
@@ -476,7 +476,7 @@ def _parsed(
     except ToolError as error:
         if error.__cause__ is not None:  # the bug of a validator
             log_bug(error.__cause__, tool.name, call_id or "", segment.journal.turn_id)
-        return None, str(error)
+        return None, text_of(error)
     except BaseException as error:
         # An `Exception` from a custom `parse` is a bug, which ends the turn. Other exceptions must not leave this
         # function.
@@ -530,7 +530,7 @@ async def _synthesize(segment: Segment) -> Input:
     except ModelError as error:
         return segment.failed(error)
     if not isinstance(text, str | None):
-        raise HookFailedError(f"synthesize returned {text!r:.80}: return the text of the answer, or None")
+        raise HookFailedError(f"synthesize returned {shown(text)}: return the text of the answer, or None")
     return SynthesizedInput(text=text, elapsed=segment.elapsed())
 
 

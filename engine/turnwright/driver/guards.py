@@ -8,6 +8,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
+from turnwright._base.words import shown, text_of
 from turnwright.errors import HookFailedError
 from turnwright.events import ResponseWithdrawnEvent
 from turnwright.hooks.asking import MODEL_ERROR, ask
@@ -59,7 +60,7 @@ class Guards:
                 return await self.check_once(guardrail, *args)
             except ModelError as error:
                 if attempt > self._max_retries() or not error.cause.may_pass:
-                    raise HookFailedError(f"{what(guardrail)} could not decide: {error}") from error
+                    raise HookFailedError(f"{what(guardrail)} could not decide: {text_of(error)}") from error
                 await noting_wait(anyio.sleep(self._backoff.wait(attempt, error.retry_after)))
 
     async def check_once(self, guardrail: Guardrail[object], *args: object) -> None:
@@ -75,7 +76,7 @@ class Guards:
         if verdict is None:
             return
         if not isinstance(verdict, Trip):
-            raise HookFailedError(f"{what(guardrail)} returned {verdict!r:.80}: return Trip or None")
+            raise HookFailedError(f"{what(guardrail)} returned {shown(verdict)}: return Trip or None")
         metadata: JsonValue
         try:
             metadata = plain(thawed(dict(verdict.metadata)))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 from pydantic import JsonValue
 
+from turnwright._base.words import shown
 from turnwright.context import JsonObject, TurnContext
 from turnwright.errors import HookFailedError, Retry
 from turnwright.hooks.asking import RETRY
@@ -110,7 +111,7 @@ class ReplyHooks:
                 reviewing.decisions.append(hook.decision("retry", feedback=cap(str(refusal.feedback))))
                 raise
             if answer is not None:
-                raise HookFailedError(f"{hook.what} returned {answer!r:.80}: return None, or raise Retry")
+                raise HookFailedError(f"{hook.what} returned {shown(answer)}: return None, or raise Retry")
 
     async def end(self, result: TurnResult) -> None:
         """Ask the `on_end` hooks. An error is logged, because the turn has ended."""
@@ -201,7 +202,7 @@ class CallHooks:
                 verdict.decisions.append(hook.decision("return_result"))
             case _:
                 raise HookFailedError(
-                    f"{hook.what} returned {decision!r:.80}: return ChangeArguments, Reject, RequireApproval,"
+                    f"{hook.what} returned {shown(decision)}: return ChangeArguments, Reject, RequireApproval,"
                     " ReturnResult, or None"
                 )
 
@@ -223,7 +224,7 @@ class CallHooks:
             if decision is None:
                 continue
             if not isinstance(decision, ReturnResult):
-                raise HookFailedError(f"{hook.what} returned {decision!r:.80}: return ReturnResult or None")
+                raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ReturnResult or None")
             replaced: dict[str, JsonValue] = {"status": str(status), "result": result.text}
             if result.structured is not None:
                 replaced["structured"] = result.structured
@@ -262,7 +263,7 @@ def _raw(call: CallMade) -> str:
 def _arguments(hook: Hook, arguments: object) -> JsonObject:
     """Return changed arguments as the journal keeps them. Raises `HookFailedError` unless they are a JSON object."""
     if not isinstance(arguments, Mapping):
-        raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {arguments!r:.80}")
+        raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {shown(arguments)}")
     try:
         copy = plain(thawed(dict(arguments)))
     except NotJsonError as error:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright._base.words import clean
+from turnwright._base.words import clean, shown
 from turnwright.agent import ToolsFunction
 from turnwright.agents.template import rendered
 from turnwright.errors import ConfigError, HookFailedError
@@ -97,7 +97,7 @@ class PrepareRequest:
         subject = f"agent {segment.agent.name!r}: the instructions function"
         text = await ask(subject, function, segment.context(), grace=segment.setup.cancel_grace)
         if not isinstance(text, str):
-            raise HookFailedError(f"{subject} returned {text!r:.80}: return the text")
+            raise HookFailedError(f"{subject} returned {shown(text)}: return the text")
         return clean(text)
 
     async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class PrepareRequest:
         subject = f"agent {segment.agent.name!r}: prepare_tools"
         names = await ask(subject, function, segment.context(), offered, grace=segment.setup.cancel_grace)
         if isinstance(names, str) or not isinstance(names, Sequence):
-            raise HookFailedError(f"{subject} returned {names!r:.80}: return a list of names")
+            raise HookFailedError(f"{subject} returned {shown(names)}: return a list of names")
         chosen = subset(subject, names, offered)
         return None if chosen == offered else chosen
 
@@ -142,7 +142,7 @@ class _Changes:
         if decision is None:
             return
         if not isinstance(decision, ChangeRequest):
-            raise HookFailedError(f"{hook.what} returned {decision!r:.80}: return ChangeRequest or None")
+            raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ChangeRequest or None")
         changed: list[JsonValue] = []
         if decision.instructions is not None:
             self.instructions = hook.text(decision.instructions)
@@ -183,11 +183,11 @@ def subset(subject: str, names: Iterable[object], offered: Sequence[str]) -> tup
 
 def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise HookFailedError(f"{hook.what} returned {field}={texts!r:.80} where a list of texts is needed")
+        raise HookFailedError(f"{hook.what} returned {field}={shown(texts)} where a list of texts is needed")
     return texts
 
 
 def _settings(hook: Hook, settings: object) -> dict[str, JsonValue]:
     if not isinstance(settings, ModelSettings):
-        raise HookFailedError(f"{hook.what} returned {settings!r:.80} where ModelSettings are needed")
+        raise HookFailedError(f"{hook.what} returned {shown(settings)} where ModelSettings are needed")
     return settings.to_json()

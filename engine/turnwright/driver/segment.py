@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import anyio
 from msgspec import structs
 
+from turnwright._base.words import text_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, JsonObject, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
@@ -275,7 +276,7 @@ class Segment:
         self.wait = self.setup.backoff.wait(attempt, error.retry_after)
         return AttemptFailedInput(
             cause=error.cause,
-            message=str(error),
+            message=text_of(error),
             partial=self.partial,
             usage=usage,
             wait=self.wait,

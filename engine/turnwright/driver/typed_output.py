@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
+from turnwright._base.words import shown
 from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
@@ -143,7 +144,9 @@ class TypedOutput:
             try:
                 self.type.load(self.type.dump(value))
             except (Retry, TypeError) as misfit:
-                raise HookFailedError(f"{subject} returned {value!r:.80}, which is not an answer: {misfit}") from misfit
+                raise HookFailedError(
+                    f"{subject} returned {shown(value)}, which is not an answer: {misfit}"
+                ) from misfit
         return self.type.dump(value)
 
     def load(self, data: JsonValue) -> object:

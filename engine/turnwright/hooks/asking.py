@@ -9,6 +9,7 @@ from typing import Final
 
 import anyio
 
+from turnwright._base.words import text_of
 from turnwright.errors import ConfigError, HookFailedError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools.errors import describe, holds
@@ -71,7 +72,7 @@ class Asked(WorkItem):
                 raise
             if isinstance(error, GeneratorExit):
                 raise  # `closed` finishes the job
-            hint = ": return a decision, do not raise it" if str(error) == _NO_EXCEPTION else ""
+            hint = ": return a decision, do not raise it" if text_of(error) == _NO_EXCEPTION else ""
             raise HookFailedError(f"{self.subject} raised {describe(error)}{hint}") from error
         return answer
 

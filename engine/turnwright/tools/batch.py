@@ -11,6 +11,7 @@ import anyio.lowlevel
 from msgspec.structs import replace
 
 from turnwright._base.ids import child_id
+from turnwright._base.words import text_of
 from turnwright_states import (
     Call,
     CallSettledInput,
@@ -437,7 +438,7 @@ async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Va
             refusal = ToolResult(f"refused and not run: the approval check of {call.name} raised Later")
             return _add_decisions(make_result(call, CallStatus.ERROR, refusal, batch), batch)
     except ToolError as error:
-        return _add_decisions(make_result(call, CallStatus.ERROR, ToolResult(str(error)), batch), batch)
+        return _add_decisions(make_result(call, CallStatus.ERROR, ToolResult(text_of(error)), batch), batch)
     except Exception:
         raise
     except BaseException as error:

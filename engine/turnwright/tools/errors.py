@@ -9,7 +9,7 @@ TurnwrightError
 
 from typing import Final, TypeVar
 
-from turnwright._base.words import clean, cut_clean
+from turnwright._base.words import clean, cut_clean, text_of
 from turnwright.errors import TurnwrightError
 
 E = TypeVar("E", bound=BaseException)
@@ -59,8 +59,5 @@ def describe(error: BaseException) -> str:
     """Return `TypeName: text`, for a group that of each error in it."""
     if isinstance(error, BaseExceptionGroup):
         return cut_clean("; ".join(describe(inner) for inner in error.exceptions), _ERROR_LIMIT)
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001 (an error may fail to print)
-        text = "(its text cannot be shown)"
+    text = text_of(error)
     return cut_clean(f"{type(error).__name__}: {text}" if text else type(error).__name__, _ERROR_LIMIT)

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 from msgspec.structs import asdict
 
-from turnwright._base.words import clean
+from turnwright._base.words import clean, text_of
 from turnwright.errors import Retry
 from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStatus, CallWaitingInput, Decision
 from turnwright_states.construct import construct_unchecked
@@ -187,7 +187,7 @@ class ToolWork(WorkItem):
                 self._call, CallStatus.ERROR, ToolResult(clean(str(error.feedback))), self._batch, retry=True
             )
         log_bug(error, self._tool.name, self._call.id, self._batch.turn)
-        text = str(error) if isinstance(error, ToolError) else describe(error)
+        text = text_of(error) if isinstance(error, ToolError) else describe(error)
         return make_result(self._call, CallStatus.ERROR, ToolResult(text), self._batch)
 
     def _make_context(self) -> None:

@@ -178,7 +178,7 @@ def raises_in_a_thread(error: BaseException) -> Tool:
         (RuntimeError(), "RuntimeError"),
         (TimeoutError("the tool's own"), "TimeoutError: the tool's own"),
         (SystemExit(3), "SystemExit: 3"),
-        (UnprintableError(), "UnprintableError: (its text cannot be shown)"),
+        (UnprintableError(), "UnprintableError: (the text of UnprintableError cannot be shown)"),
         (
             ExceptionGroup("group", [ValueError("a"), ExceptionGroup("g", [KeyError("b")])]),
             "ValueError: a; KeyError: 'b'",
