@@ -26,9 +26,9 @@ PAGES: Final = {
         ("turnwright",),
     ),
     "events": Page(
-        "turnwright.events",
+        "turnwright.transcript.events",
         "The events of a turn, from `Engine.stream` and `Engine.events`.",
-        ("turnwright.events",),
+        ("turnwright.transcript.events",),
     ),
     "message": Page("turnwright.message", "Messages of a transcript, and their parts.", ("turnwright.message",)),
     "model": Page("turnwright.model", "Models: the protocol, and the included ones.", ("turnwright.model",)),

@@ -52,7 +52,7 @@ class Turnwright(Subject):
     """Turnwright in memory."""
 
     name = "Turnwright, in memory"
-    modules: ClassVar[tuple[str, ...]] = ("turnwright", "turnwright.engine")
+    modules: ClassVar[tuple[str, ...]] = ("turnwright", "turnwright.runtime.engine")
     packages: ClassVar[tuple[str, ...]] = ("turnwright", "anyio", "pydantic", "transitions")
     #: Seconds between looks at the store while a turn waits.
     poll_interval = 0.25
@@ -156,7 +156,7 @@ class TurnwrightPostgres(Turnwright):
     """Turnwright with its journal in a PostgreSQL server of its own. `proxied`: behind a proxy that counts trips."""
 
     name = "Turnwright, PostgreSQL"
-    modules = ("turnwright", "turnwright.engine", "psycopg")
+    modules = ("turnwright", "turnwright.runtime.engine", "psycopg")
     packages = ("turnwright", "psycopg", "anyio", "pydantic")
     durable = True
     store_kind = "PostgreSQL"

@@ -15,8 +15,8 @@ from langgraph.graph import END, START, StateGraph  # pyright: ignore[reportMiss
 from langgraph.types import Command, interrupt  # pyright: ignore[reportMissingImports]
 
 from turnwright import Agent, Engine, tool
+from turnwright.journal.result import TurnResult
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
-from turnwright.result import TurnResult
 
 AGENT = Agent(name="Cleaner", steps=4)
 

@@ -17,7 +17,6 @@ from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
 from .context import DepsT
-from .engine import Engine
 from .errors import AlreadySettledError, ConfigError, InvalidAnswerError, PicklableError, StoreError, TurnNotFoundError
 from .errors import TurnAlreadyEndedError as EndedError
 from .journal.answers import Answer, Signature, answer_item
@@ -25,6 +24,7 @@ from .journal.inbox import read_answer
 from .journal.links import Grant, Links, digest_of
 from .journal.questions import describe_approvals, words
 from .journal.turn_journal import JournalFold
+from .runtime.engine import Engine
 from .transcript.interrupt import Interrupt
 
 ASGIApp = Callable[

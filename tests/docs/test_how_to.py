@@ -8,7 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 import turnwright
-from turnwright import Engine, TurnwrightError, events
+from turnwright import Engine, TurnwrightError
+from turnwright.transcript import events
 from turnwright_states.facts import KINDS
 
 from .page_blocks import Block, Terminal, blocks_of, commands_of, text_of

@@ -8,11 +8,11 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
-from turnwright.events import TurnEvent
 from turnwright.message import TextPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import Cause, EndReason, Finish, Limits, Outcome, Usage
 from turnwright_states import facts as f
 

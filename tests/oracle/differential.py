@@ -32,15 +32,15 @@ from tests.oracle.turn_script import (
 from turnwright.agent import Agent
 from turnwright.driver.dependencies import FinishedCall
 from turnwright.driver.subagents import AgentTool, agent_tool
-from turnwright.engine import Engine
 from turnwright.errors import Retry, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model import ScriptedModel
 from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright.transcript.interrupt import Interrupt

@@ -21,7 +21,7 @@ from tests.oracle.turn_script import (
 )
 
 from turnwright.agent import Agent, Compact
-from turnwright.hooks.decisions import (
+from turnwright.driver.hooks.decisions import (
     CallView,
     ChangeArguments,
     ChangeRequest,
@@ -31,8 +31,8 @@ from turnwright.hooks.decisions import (
     ToolDecision,
     Trip,
 )
-from turnwright.hooks.guardrails import Guardrail, GuardrailKind
-from turnwright.hooks.hooks import Hooks
+from turnwright.driver.hooks.guardrails import Guardrail, GuardrailKind
+from turnwright.driver.hooks.hooks import Hooks
 from turnwright.model.protocol import ModelError
 from turnwright_states import Cause
 from turnwright_testing.hook_script import DecidedCode, Decision, HookQuestion, Refuses

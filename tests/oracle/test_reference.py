@@ -60,7 +60,7 @@ def test_check_finds_forbidden_names() -> None:
     assert {"allowance", "cap", "call_limit", "model_calls", "may_pass"} <= COMPUTED
     assert computed("self.allowance = limits.allowance") == {"allowance"}
     assert imported("from turnwright_states.limits import MAX_STEPS") == {"turnwright_states.limits:MAX_STEPS"}
-    assert imported("from ..agents import bounds\nimport turnwright.engine, math") == {
+    assert imported("from ..agents import bounds\nimport turnwright.runtime.engine, math") == {
         "..agents:bounds",
-        "turnwright.engine",
+        "turnwright.runtime.engine",
     }

@@ -33,11 +33,11 @@ from turnwright import (
     tool,
 )
 from turnwright.context import TurnContext
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.guardrails import GuardrailKind
+from turnwright.journal.result import result_of
 from turnwright.message import Message, StepFinishPart, StepStartPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import Delta, ModelRequest, ModelResponse
-from turnwright.result import result_of
 from turnwright.store import SqliteStore, Store
 from turnwright.tools import Tool
 from turnwright_states import EndReason, Limits, Outcome, Usage

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Engine, StoreError, TurnResult, agent_tool, tool
-from turnwright.events import TurnEvent
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 from turnwright_testing.clock import run

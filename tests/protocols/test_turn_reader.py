@@ -8,10 +8,10 @@ from hypothesis import given
 from msgspec.structs import replace
 
 from turnwright import Agent, Engine, Limits, approve, tool
-from turnwright.events import TextDeltaEvent, ToolCallDeltaEvent, TurnEvent
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.events import TextDeltaEvent, ToolCallDeltaEvent, TurnEvent
 from turnwright_protocols import items as i
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_testing import Cut, FlakyModel, Scenario

@@ -12,13 +12,13 @@ import anyio
 
 from turnwright import Agent, Engine, StoreError, Tool, TurnResult
 from turnwright.context import JsonObject
-from turnwright.events import FactEvent, TurnEvent
 from turnwright.journal.answers import Answers
 from turnwright.journal.event_bus import Observer
 from turnwright.message import ToolResultPart
 from turnwright.model import ModelRequest, ScriptedModel
 from turnwright.model.scripted import Line
 from turnwright.store import MemoryStore, Store
+from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright_states import EndReason
 from turnwright_states import facts as f
 from turnwright_testing import clock

@@ -31,7 +31,7 @@ from turnwright import (
     before_tool,
     tool,
 )
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.store import SqliteStore, Store

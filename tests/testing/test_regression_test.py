@@ -38,7 +38,7 @@ from turnwright import (
     tool,
 )
 from turnwright.driver.dependencies import FinishedCall, Synthesis
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright.message import StepStartPart
 from turnwright.model import (
     Backoff,

@@ -16,10 +16,10 @@ import pytest
 from tests.campaigns.simulation.targets import TARGETS
 
 from turnwright import Agent, Engine, agent_tool, tool
-from turnwright.events import FactEvent, StreamEvent
 from turnwright.message import Message
 from turnwright.model.protocol import Delta, Model, ModelRequest, ModelResponse
 from turnwright.store import Claim, InboxItem, Status, Store
+from turnwright.transcript.events import FactEvent, StreamEvent
 from turnwright_states.facts import CallStarted, Fact
 from turnwright_testing import InvariantViolatedError
 from turnwright_testing.faults import StoreWrapper

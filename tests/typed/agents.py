@@ -38,7 +38,8 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.events import (
+from turnwright.model import ModelRequest, ModelResponse
+from turnwright.transcript.events import (
     FactEvent,
     StreamEvent,
     TextDeltaEvent,
@@ -46,7 +47,6 @@ from turnwright.events import (
     TurnEndedEvent,
     TurnPausedEvent,
 )
-from turnwright.model import ModelRequest, ModelResponse
 
 
 class Db:

@@ -10,15 +10,15 @@ import typer
 from turnwright._base.ids import new_id, root_of
 from turnwright.agents.bounds import bounds_of, class_of
 from turnwright.driver.admission import TurnOptions
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionBusyError, TurnwrightError
-from turnwright.events import TurnEvent
 from turnwright.journal.driving_status import driving_status
+from turnwright.journal.result import TurnResult
 from turnwright.journal.turn_journal import first_fact
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.status import LIMITS
 from turnwright.store import Store, TurnRow
 from turnwright.store.address import outlives_process
+from turnwright.transcript.events import TurnEvent
 from turnwright_states.facts import TurnStarted
 
 from . import codes, process

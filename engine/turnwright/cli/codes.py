@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from turnwright.result import TurnResult
+    from turnwright.journal.result import TurnResult
 
 FAILED: Final = 1
 USAGE: Final = 2

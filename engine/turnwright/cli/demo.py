@@ -13,11 +13,11 @@ import anyio
 import typer
 
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.journal.questions import words
+from turnwright.journal.result import TurnResult
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
 from turnwright_states.facts import Fact

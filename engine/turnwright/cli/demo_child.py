@@ -8,9 +8,9 @@ from typing import Final
 import anyio
 
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.runtime.engine import Engine
 from turnwright.store import SqliteStore, Store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import facts as f

@@ -13,9 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from turnwright._base.words import count
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 from turnwright.status import describe_activity
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_states import Outcome, State
 from turnwright_states import facts as f
 

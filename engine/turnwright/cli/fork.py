@@ -8,14 +8,14 @@ from typing import Annotated, Final
 import typer
 
 from turnwright._base.words import cut_line
-from turnwright.engine import Engine
-from turnwright.events import FactEvent
 from turnwright.journal.driving_status import DriverStatus, by_command_line
 from turnwright.journal.fork import fork_places
 from turnwright.journal.fork_changes import ForkChanges
+from turnwright.journal.result import result_of
 from turnwright.journal.turn_journal import first_fact
-from turnwright.result import result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store, open_store
+from turnwright.transcript.events import FactEvent
 from turnwright_states.facts import tool_names
 
 from . import codes

@@ -12,11 +12,11 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import unique_keys
 from turnwright._base.ids import root_of
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.journal.answers import Answer
+from turnwright.journal.result import TurnResult
 from turnwright.journal.turn_journal import first_fact
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import Queued, Store
 from turnwright_states import State
 from turnwright_states.facts import TurnStarted

@@ -16,13 +16,13 @@ import anyio
 import typer
 
 from turnwright._base.background_task import background_task
-from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.journal.answers import Answer
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store, TurnRow
 from turnwright.store.address import outlives_process
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import Fact
 

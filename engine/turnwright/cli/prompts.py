@@ -30,7 +30,7 @@ from .screen import print_lines, print_to_the_end, somebody_types
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from turnwright.result import TurnResult
+    from turnwright.journal.result import TurnResult
 
 #: Seconds after a question appears in which typed keys are ignored: they were meant for something else.
 _UNREAD: Final = 0.5

@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
 from turnwright.driver.admission import TurnOptions
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnBusyError
-from turnwright.events import TurnEvent
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.inbox import answers_in
+from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.subturns import unfinished_below
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import FilePart
 from turnwright.model.providers import open_model
-from turnwright.result import TurnResult, result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store, TurnRow
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 

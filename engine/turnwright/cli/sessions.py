@@ -8,10 +8,10 @@ import typer
 from pydantic import JsonValue
 
 from turnwright._base.words import count, cut_line, local_time
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError
 from turnwright.journal.approvals import StandingApproval
 from turnwright.journal.questions import call_lines, describe_giver
+from turnwright.runtime.engine import Engine
 from turnwright.store import SessionInfo, Store
 
 from .options import DEFAULT_STORE, JsonLinesOption, StoreOption

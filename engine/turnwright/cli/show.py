@@ -14,13 +14,12 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
-from turnwright.events import without_content
 from turnwright.journal.approvals import StandingApproval, approvals_in, list_approvals
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
+from turnwright.journal.result import TurnResult
 from turnwright.journal.subturns import sub_turns
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import (
@@ -33,9 +32,10 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.status import RuleStatus, read_rules
 from turnwright.store import ClaimSpan, InboxKind, Store, TurnRow
+from turnwright.transcript.events import without_content
 from turnwright.transcript.tool_phase import message_ids
 from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
 from turnwright_states.verdict import RuleDecision

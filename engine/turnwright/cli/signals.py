@@ -10,8 +10,8 @@ from contextlib import AbstractAsyncContextManager
 from types import FrameType
 from typing import Final
 
-from turnwright.engine import Engine
 from turnwright.errors import PicklableError
+from turnwright.runtime.engine import Engine
 
 from . import process
 

@@ -7,8 +7,8 @@ from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
 from turnwright.journal.driving_status import DriverStatus
 from turnwright.journal.questions import describe_approvals, words
+from turnwright.journal.result import TurnResult
 from turnwright.privacy.invisible import exact
-from turnwright.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
     RuleStatus,

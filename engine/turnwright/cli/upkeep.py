@@ -8,8 +8,8 @@ import typer
 
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store
 from turnwright.store.address import find_scheme
 from turnwright.store.outbox import NoticeRow, outbox_store

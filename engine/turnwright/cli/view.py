@@ -8,7 +8,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.words import count, cut_line
-from turnwright.events import (
+from turnwright.journal.driving_status import by_command_line
+from turnwright.transcript.events import (
     FactEvent,
     Interrupt,
     ResponseRestartedEvent,
@@ -21,7 +22,6 @@ from turnwright.events import (
     TurnPausedEvent,
     without_content,
 )
-from turnwright.journal.driving_status import by_command_line
 from turnwright_states import CallStatus, Limits, State
 from turnwright_states import facts as f
 

@@ -12,13 +12,13 @@ from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.context import DepsFactory, GuardrailBase, HooksBase
 from turnwright.driver.subagents import agent_tools, primary_agents
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
 from turnwright.journal.links import Links
 from turnwright.model.protocol import Model
 from turnwright.model.providers import LOCAL, open_model
 from turnwright.runtime import Runtime
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store
 from turnwright.tools import Tool
 

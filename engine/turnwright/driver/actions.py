@@ -17,7 +17,6 @@ from turnwright._base.ids import child_id
 from turnwright._base.words import cut_clean, shown, text_of
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
-from turnwright.events import ResponseRestartedEvent
 from turnwright.journal.inbox import early_results
 from turnwright.journal.termination import end_child
 from turnwright.model.protocol import (
@@ -45,6 +44,7 @@ from turnwright.tools.job_tasks import in_tasks
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import log_bug
 from turnwright.tools.work_item import JobOutcome
+from turnwright.transcript.events import ResponseRestartedEvent
 from turnwright.transcript.wording import cut_off_problem
 from turnwright_states import (
     Action,
@@ -311,7 +311,7 @@ async def _reply(segment: Segment, action: CallModel | Conclude) -> ModelRespons
     except Exception:
         raise
     except BaseException as error:
-        from turnwright.hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
+        from .hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
 
         raise await own_error(model.name, error) from error
     finally:
@@ -367,7 +367,7 @@ async def _ask_engine(segment: Segment, option: str, function: Callable[..., obj
 
     Raises the `ModelError` of a model that it calls, and `HookFailedError`, which names it.
     """
-    from turnwright.hooks.asking import MODEL_ERROR, ask, name_of  # noqa: PLC0415 (few engines have such functions)
+    from .hooks.asking import MODEL_ERROR, ask, name_of  # noqa: PLC0415 (few engines have such functions)
 
     subject, seconds = f"{option} {name_of(function)!r}", segment.machine.turn.limits.tool_timeout
     return await ask(

@@ -25,7 +25,6 @@ from turnwright.errors import (
     TurnExistsError,
     TurnNotFoundError,
 )
-from turnwright.events import first_events
 from turnwright.journal.inbox import writable
 from turnwright.journal.message_history import EarlierJournals
 from turnwright.journal.termination import supersede_session
@@ -34,6 +33,7 @@ from turnwright.message import FilePart, Message
 from turnwright.model.model_settings import ModelSettings, checked_settings
 from turnwright.store import Claim, NewTurn, Status, Store, TurnRow
 from turnwright.store.sessions import default_title
+from turnwright.transcript.events import first_events
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.refusal import without_refused
 from turnwright_states import InvalidInputError, Limits, StartedInput, State, TurnMachine

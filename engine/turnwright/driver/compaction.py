@@ -166,7 +166,7 @@ class Compactor:
         except Exception:
             raise
         except BaseException as error:
-            from turnwright.hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
+            from .hooks.asking import own_error  # noqa: PLC0415 (few models raise these)
 
             raise await own_error(self._model.name, error) from error
         finally:

@@ -542,7 +542,7 @@ def hooks_of(
     need_list("hooks", hooks)
     if not hooks:
         return ()
-    from turnwright.hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
+    from .hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
 
     checked = checked_hooks(hooks, where)
     if tools is not None:
@@ -555,7 +555,7 @@ def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") ->
     need_list("guardrails", guardrails)
     if not guardrails:
         return ()
-    from turnwright.hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
+    from .hooks.chain import checked_guardrails  # noqa: PLC0415 (many programs have none)
 
     return checked_guardrails(guardrails, where)
 
@@ -564,7 +564,7 @@ def names_of(code: Sequence[AppCode]) -> tuple[str, ...]:
     """Return the names of hooks or guardrails, as the journal has them."""
     if not code:
         return ()
-    from turnwright.hooks.chain import code_names  # noqa: PLC0415 (many programs have none)
+    from .hooks.chain import code_names  # noqa: PLC0415 (many programs have none)
 
     return code_names(code)
 
@@ -587,7 +587,7 @@ def _functions_of(
 ) -> list[tuple[str, Callable[..., object]]]:
     if not (hooks or guardrails):
         return []
-    from turnwright.hooks.chain import functions_of  # noqa: PLC0415 (many programs have none)
+    from .hooks.chain import functions_of  # noqa: PLC0415 (many programs have none)
 
     return [(where, function) for function in functions_of(hooks, guardrails)]
 
@@ -598,7 +598,7 @@ def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:
         return None
     if not callable(deps):
         raise ConfigError(f"deps must be an async function of the turn that makes them, not {deps!r:.80}")
-    from turnwright.hooks.asking import check_arguments  # noqa: PLC0415 (many programs have no dependencies)
+    from .hooks.asking import check_arguments  # noqa: PLC0415 (many programs have no dependencies)
 
     check_arguments(deps, ("turn",), f"deps: {getattr(deps, '__name__', type(deps).__name__)}")
     return deps

@@ -26,11 +26,11 @@ from turnwright.errors import (
     UnreadableTurnError,
 )
 from turnwright.journal.inbox import AbortPoller, has_request
+from turnwright.journal.result import TurnResult
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
 from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
 from turnwright.message import Message
-from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.batch_context import Delegate
 from turnwright.tools.errors import describe
@@ -417,7 +417,7 @@ def participants_of(segment: Segment, settle: Delegate) -> Participants:
         compaction = Compactor(segment, agent.compaction, setup.writer_for(agent) or segment.model)
     participants = Participants(settle=settle, review=review, compaction=compaction)
     if setup.hooks or setup.guardrails or agent.asks_code:
-        from .hooks import with_hooks  # noqa: PLC0415 (many turns have none)
+        from .segment_hooks import with_hooks  # noqa: PLC0415 (many turns have none)
 
         participants = with_hooks(segment, participants)
     return participants

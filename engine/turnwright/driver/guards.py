@@ -10,22 +10,22 @@ from pydantic import JsonValue
 from turnwright._base.background_task import background_task
 from turnwright._base.words import shown, text_of
 from turnwright.errors import HookFailedError
-from turnwright.events import ResponseWithdrawnEvent
-from turnwright.hooks.asking import MODEL_ERROR, ask
-from turnwright.hooks.decisions import Trip
-from turnwright.hooks.guardrails import Guardrail
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.tools.result import STRUCTURED_LIMIT, plain
 from turnwright.tools.text import NotJsonError, cap
 from turnwright.tools.timing import noting_wait
+from turnwright.transcript.events import ResponseWithdrawnEvent
 from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import Input, ModelRepliedInput, State
 from turnwright_states.inputs import is_blank
 from turnwright_states.payload import thawed
 from turnwright_states.state import FINAL
 
+from .hooks.asking import MODEL_ERROR, ask
+from .hooks.decisions import Trip
+from .hooks.guardrails import Guardrail
 from .review import Reviewing, TripError
 from .segment import Segment
 

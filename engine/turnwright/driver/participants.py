@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 from turnwright.tools.batch_context import CallJudge, Delegate
 from turnwright_states import (
     CallModel,

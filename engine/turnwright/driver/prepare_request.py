@@ -13,15 +13,15 @@ from turnwright._base.words import clean, shown
 from turnwright.agent import ToolsFunction
 from turnwright.agents.template import rendered
 from turnwright.errors import ConfigError, HookFailedError
-from turnwright.hooks.asking import ask
-from turnwright.hooks.chain import Chain, Hook
-from turnwright.hooks.decisions import ChangeRequest
 from turnwright.message import Message
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright_states import CallModel, RequestPreparedInput
 
 from .guards import InputGuards
+from .hooks.asking import ask
+from .hooks.chain import Chain, Hook
+from .hooks.decisions import ChangeRequest
 from .segment import Segment
 
 

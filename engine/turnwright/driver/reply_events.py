@@ -11,8 +11,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright.events import ReasoningDeltaEvent, StreamEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
+from turnwright.transcript.events import ReasoningDeltaEvent, StreamEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
 from turnwright_states.construct import construct_unchecked
 from turnwright_states.payload import FrozenDict

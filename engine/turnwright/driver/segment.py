@@ -14,10 +14,10 @@ from turnwright._base.words import text_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, JsonObject, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
-from turnwright.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.journal.answers import Signature, answer_item, expired, unanswered
 from turnwright.journal.inbox import PROGRESS_PREFIX, RESULT_PREFIX, early_results, steers, to_answered_input
 from turnwright.journal.links import Links
+from turnwright.journal.result import TurnResult
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.model_settings import ModelSettings
@@ -33,10 +33,10 @@ from turnwright.model.protocol import (
     no_delta,
     no_text,
 )
-from turnwright.result import TurnResult
 from turnwright.store import InboxItem, InboxKind
 from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, Values
 from turnwright.tools.tool import Tool
+from turnwright.transcript.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.transcript.history import History
 from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright.transcript.wording import UNCHECKED, withheld_text

@@ -24,9 +24,9 @@ from turnwright.errors import (
 )
 from turnwright.journal.answers import Answer, Signature, answer_item, unanswered
 from turnwright.journal.inbox import abort_item
+from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.termination import spent_by
 from turnwright.journal.turn_journal import first_fact
-from turnwright.result import TurnResult, result_of
 from turnwright.store import InboxItem
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolInputError

@@ -9,13 +9,13 @@ from turnwright._base.words import shown
 from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
-from turnwright.hooks.asking import ask
 from turnwright.message import OutputToolSpec
 from turnwright.model.protocol import Delta, Model, ModelError, OutputFormat, ResponseToolCall, TextDelta, ToolCallDelta
 from turnwright.transcript.output_type import OutputType
 from turnwright.transcript.request_builder import RequestedOutput
 from turnwright_states import CallState, Finish
 
+from .hooks.asking import ask
 from .review import Reviewing
 
 #: Checks an answer and returns it, or a changed one. It raises `Retry` to refuse the answer.

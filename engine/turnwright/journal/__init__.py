@@ -1,1 +1,1 @@
-"""Writes and reads the facts of a turn: inbox, answers, recovery, forks."""
+"""Writes and reads the facts of a turn: inbox, answers, results, recovery, forks."""

@@ -14,7 +14,6 @@ from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, NotGiven
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError, need_kind
-from turnwright.result import TurnResult, result_of
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
 from turnwright.tools.later import find_misfit, give_result
@@ -28,6 +27,7 @@ from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import plain, thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, with_inbox, writable
+from .result import TurnResult, result_of
 from .turn_journal import JournalFold
 
 #: The decisions that an answer may have. None of them brings a result.

@@ -10,8 +10,8 @@ from typing import Final
 import anyio
 
 from turnwright.errors import need_list, need_plain_function
-from turnwright.events import StreamEvent
 from turnwright.tools.errors import holds
+from turnwright.transcript.events import StreamEvent
 
 from .turn_journal import SegmentObserver, TurnJournal
 

@@ -14,14 +14,14 @@ import anyio
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
 from turnwright.errors import TurnNotFoundError
-from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent, event_of
-from turnwright.result import TurnResult
 from turnwright.store import Store
+from turnwright.transcript.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states.facts import CallSettled, CallWaiting, Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .event_bus import EventBus, EventQueue, Subscription
+from .result import TurnResult
 from .subturns import leased_calls
 
 #: The events that follow from one fact each, and those that end a stream.

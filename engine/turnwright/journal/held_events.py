@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from turnwright.events import (
+from turnwright.transcript.events import (
     DeltaEvent,
     FactEvent,
     OutputDeltaEvent,

@@ -15,13 +15,13 @@ from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean
 from turnwright.errors import ConfigError, StoreError, TurnNotFoundError, TurnwrightError, need_function
-from turnwright.result import result_of
 from turnwright.store import Store
 from turnwright.store.outbox import NoticeRow, OutboxStore
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome
 from turnwright_states.payload import thawed
 
+from .result import result_of
 from .turn_journal import first_fact
 
 #: Seconds for which a delivery has a notice to itself, and the seconds of a subscriber.

@@ -13,11 +13,11 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
-from turnwright.result import TurnResult
 from turnwright.store import Store, TurnRow
 from turnwright.store.protocol import is_due
 
 from .inbox import has_request
+from .result import TurnResult
 
 _LOG = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from msgspec import structs
 
 from turnwright._base.ids import child_id
 from turnwright.errors import SessionBusyError, TurnBusyError, TurnExistsError, TurnNotFoundError, UnreadableTurnError
-from turnwright.result import TurnResult, result_of
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, Store
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.transcript import going_on, reading
@@ -23,6 +22,7 @@ from turnwright_states.turn import fold
 from .answers import answer_item, unanswered
 from .inbox import ABORT, abort_item, steers
 from .message_history import EarlierJournals
+from .result import TurnResult, result_of
 from .turn_journal import JournalFold, Listeners, TurnJournal, first_fact
 
 #: Seconds between two tries to end a sub-agent's turn that another driver holds.

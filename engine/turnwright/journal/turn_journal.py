@@ -16,15 +16,15 @@ import anyio
 from msgspec.structs import force_setattr, replace
 
 from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
-from turnwright.events import StreamEvent, event_of
-from turnwright.result import TurnResult, result_from
 from turnwright.store import Claim, InboxItem, Status, Store
+from turnwright.transcript.events import StreamEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import AnsweredInput, CallStartedInput, Input, State, SteeredInput, TurnMachine
 from turnwright_states.facts import Fact, Paused, StepStarted, TurnStarted
 from turnwright_states.state import FINAL
 
 from .inbox import steers
+from .result import TurnResult, result_from
 
 if TYPE_CHECKING:
     from turnwright.model.prices import PriceOf

@@ -1,4 +1,4 @@
-"""Runtimes decide which process drives a turn, and when."""
+"""The engine, and the runtimes, which decide which process drives a turn, and when."""
 
 from typing import TYPE_CHECKING
 

@@ -5,9 +5,9 @@ from typing import Generic, Protocol, Unpack
 
 from turnwright._base.blocks import AsyncValues
 from turnwright.context import OutT_co
-from turnwright.events import StreamEvent
 from turnwright.journal.answers import Answers, SignatureOptions
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
+from turnwright.transcript.events import StreamEvent
 
 
 class Turns(Protocol):

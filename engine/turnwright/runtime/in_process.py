@@ -15,9 +15,9 @@ from turnwright.journal.answers import current_result
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.inbox import abort_item
 from turnwright.journal.recovery import Sweep
+from turnwright.journal.result import TurnResult
 from turnwright.journal.termination import end_turn
 from turnwright.journal.turn_journal import JournalFold
-from turnwright.result import TurnResult
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn, Store
 
 from .protocol import Job, JobListener, TurnStatus

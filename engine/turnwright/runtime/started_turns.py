@@ -10,7 +10,7 @@ from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Supplied
 from turnwright.errors import EngineClosedError, LeaseLostError, TurnBusyError, TurnwrightError
 from turnwright.journal.event_bus import EventBus
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 
 from .in_process import InProcessTurns
 

@@ -9,8 +9,8 @@ from turnwright.driver.admission import NewTurnClaim
 from turnwright.driver.dependencies import NOTHING_SUPPLIED, Dependencies, Supplied
 from turnwright.errors import CannotRunError, RuntimeUnavailableError
 from turnwright.journal.answers import current_result
+from turnwright.journal.result import TurnResult
 from turnwright.journal.turn_journal import JournalFold
-from turnwright.result import TurnResult
 from turnwright.store import Store
 from turnwright_states import State
 

@@ -8,7 +8,8 @@ import anyio
 
 from turnwright._base.background_task import background_task
 from turnwright.errors import ConfigError
-from turnwright.events import (
+from turnwright.journal.result import OutT_co, TurnResult
+from turnwright.transcript.events import (
     FactEvent,
     ResponseRestartedEvent,
     StreamEvent,
@@ -16,7 +17,6 @@ from turnwright.events import (
     TurnEndedEvent,
     TurnPausedEvent,
 )
-from turnwright.result import OutT_co, TurnResult
 from turnwright_states.facts import Concluded, ModelReplied
 
 if TYPE_CHECKING:

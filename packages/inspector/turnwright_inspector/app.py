@@ -18,8 +18,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError, need_kind
+from turnwright.runtime.engine import Engine
 from turnwright.store.outbox import NoticeCounts
 from turnwright.store.protocol import is_read_only
 from turnwright.web import answer_app

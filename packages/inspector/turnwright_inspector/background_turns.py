@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.abc import TaskGroup
 
-from turnwright.engine import Engine
 from turnwright.errors import LeaseLostError, TurnAlreadyEndedError, TurnBusyError, TurnNotFoundError, TurnwrightError
+from turnwright.runtime.engine import Engine
 
 if TYPE_CHECKING:
     from turnwright.runtime.handle import TurnHandle

@@ -8,12 +8,12 @@ import anyio
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.driver.admission import TurnOptions
-from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, SessionBusyError, TurnBusyError, TurnNotFoundError
-from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, parse_answer
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import TurnRow
+from turnwright.transcript.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.client_tools import client_tools_in
 from turnwright_states import InterruptKind, State

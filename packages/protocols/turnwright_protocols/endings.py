@@ -4,8 +4,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.events import TurnEndedEvent
 from turnwright.status import describe_ending
+from turnwright.transcript.events import TurnEndedEvent
 from turnwright_states import EndReason, Outcome
 
 from .items import clean, clean_json

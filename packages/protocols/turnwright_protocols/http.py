@@ -22,7 +22,6 @@ from starlette.types import Receive, Scope, Send
 from turnwright._base.frozen import unique_keys
 from turnwright.agent import Agent
 from turnwright.driver.admission import check_client_tools
-from turnwright.engine import Engine
 from turnwright.errors import (
     ConfigError,
     InvalidAnswerError,
@@ -37,6 +36,7 @@ from turnwright.errors import (
     need_kind,
     need_list,
 )
+from turnwright.runtime.engine import Engine
 from turnwright.tools.later import ExternalTool
 
 from .client_tools import ToolDeclaration

@@ -11,8 +11,8 @@ from starlette.routing import BaseRoute, Match, Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.runtime.engine import Engine
 
 from .http import Bounds, Gate, RefusedRequestError
 

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
-from turnwright.events import FactEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.message import FilePart
+from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.tool_phase import ToolPhase
 from turnwright_states import Decision

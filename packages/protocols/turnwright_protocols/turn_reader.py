@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright.context import JsonObject
-from turnwright.events import (
+from turnwright.message import FilePart
+from turnwright.transcript.events import (
     DeltaEvent,
     FactEvent,
     OutputDeltaEvent,
@@ -20,7 +21,6 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.message import FilePart
 from turnwright.transcript.tool_phase import assistant_id
 from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f

@@ -20,8 +20,8 @@ from hypothesis.errors import Flaky
 
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
-from turnwright.engine import Engine
 from turnwright.rules import make_rule_sets
+from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
 from turnwright_states.facts import TurnEnded
 from turnwright_states.row_counts import RowCounts

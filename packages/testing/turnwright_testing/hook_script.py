@@ -6,11 +6,11 @@ from typing import Final, TypeVar, cast
 
 from turnwright.agent import Agent, Compact
 from turnwright.context import TurnContext
+from turnwright.driver.hooks.asking import TIMEOUT
+from turnwright.driver.hooks.decisions import CallView, ChangeRequest, ReturnResult, ToolDecision, Trip
+from turnwright.driver.hooks.guardrails import Guardrail, GuardrailKind
+from turnwright.driver.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
 from turnwright.errors import Retry
-from turnwright.hooks.asking import TIMEOUT
-from turnwright.hooks.decisions import CallView, ChangeRequest, ReturnResult, ToolDecision, Trip
-from turnwright.hooks.guardrails import Guardrail, GuardrailKind
-from turnwright.hooks.hooks import Hooks, after_model, after_tool, before_model, before_tool
 from turnwright.model.protocol import ModelError
 
 T = TypeVar("T")

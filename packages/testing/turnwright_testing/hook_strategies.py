@@ -12,8 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.agent import OUTPUT_TOOL, Agent, Compact
 from turnwright.context import JsonObject
-from turnwright.driver.typed_output import mode_for
-from turnwright.hooks.decisions import (
+from turnwright.driver.hooks.decisions import (
     ChangeArguments,
     ChangeRequest,
     Reject,
@@ -22,7 +21,8 @@ from turnwright.hooks.decisions import (
     ToolDecision,
     Trip,
 )
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.guardrails import GuardrailKind
+from turnwright.driver.typed_output import mode_for
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright.tools import Tool

@@ -12,13 +12,13 @@ import anyio
 from turnwright.agent import Agent
 from turnwright.context import DepsT, JsonObject
 from turnwright.driver.dependencies import FinishedCall, Synthesis
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
 from turnwright.journal.answers import ANSWERABLE, Answer, approve, parse_answer
+from turnwright.journal.result import TurnResult
 from turnwright.model.prices import Price
 from turnwright.model.protocol import Model
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool
 from turnwright.tools.errors import describe

@@ -14,16 +14,16 @@ from pydantic import JsonValue
 
 from turnwright.agent import Agent
 from turnwright.driver.dependencies import FinishedCall
-from turnwright.engine import Engine
 from turnwright.errors import Retry, StoreError, TurnwrightError
 from turnwright.journal.answers import Answers
 from turnwright.journal.inbox import abort_item
+from turnwright.journal.result import TurnResult
 from turnwright.journal.termination import supersede
 from turnwright.message import ToolResultPart
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import Claim, MemoryStore
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
 from turnwright_states import CallStatus, Decision

@@ -8,10 +8,10 @@ import anyio
 import anyio.lowlevel
 from msgspec.structs import replace
 
-from turnwright.driver.hooks import SegmentHooks
 from turnwright.driver.participants import Participants
 from turnwright.driver.review import Review, Reviewing, TripError
 from turnwright.driver.segment import Segment
+from turnwright.driver.segment_hooks import SegmentHooks
 from turnwright.errors import HookFailedError, Retry
 from turnwright.model.protocol import ModelError
 from turnwright.tools import Tool

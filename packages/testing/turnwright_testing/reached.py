@@ -7,7 +7,7 @@ from typing import Final
 
 from turnwright._base.words import count
 from turnwright.agent import Agent
-from turnwright.hooks.hooks import HOOKS, Hooks, overrides
+from turnwright.driver.hooks.hooks import HOOKS, Hooks, overrides
 from turnwright_states import CallStatus, Decision
 from turnwright_states import facts as f
 

@@ -7,8 +7,8 @@ from operator import attrgetter
 from typing import Final
 
 from turnwright.errors import TurnwrightError
+from turnwright.journal.result import TurnResult, result_of
 from turnwright.message import Message
-from turnwright.result import TurnResult, result_of
 from turnwright.status import name_limit
 from turnwright.transcript.transcript import reading
 from turnwright_states import EndReason, MachineError

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright.agent import Agent, Compact
-from turnwright.hooks.decisions import ChangeArguments, ChangeRequest, Reject, RequireApproval, ReturnResult, Trip
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.decisions import (
+    ChangeArguments,
+    ChangeRequest,
+    Reject,
+    RequireApproval,
+    ReturnResult,
+    Trip,
+)
+from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright_testing.faults import Witness
 from turnwright_testing.faults.audit import CONSULTED, TRIPPED
 from turnwright_testing.hook_script import DecidedCode, Decision, HookQuestion, Refuses

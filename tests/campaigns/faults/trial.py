@@ -11,9 +11,9 @@ from random import Random
 import anyio
 
 from turnwright._base.ids import root_of
-from turnwright.engine import Engine
 from turnwright.errors import AlreadySettledError, InvalidAnswerError, TurnAlreadyEndedError
 from turnwright.journal.answers import Answer
+from turnwright.runtime.engine import Engine
 from turnwright.store import open_store
 from turnwright_states import InterruptKind, State
 from turnwright_states.facts import Fact

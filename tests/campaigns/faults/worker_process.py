@@ -12,12 +12,12 @@ import anyio
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.driver.subagents import agent_tool
-from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.journal.answers import Answer as PersonsReply
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
+from turnwright.runtime.engine import Engine
 from turnwright.store import Store, open_store
 from turnwright_states import Cause, Usage
 from turnwright_testing.faults import KillAt, KillingStore, Witness, kill_this_process

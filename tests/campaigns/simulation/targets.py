@@ -14,10 +14,7 @@ from pydantic import BaseModel
 from turnwright.agent import Agent, Compact
 from turnwright.context import TurnContext
 from turnwright.driver.dependencies import FinishedCall
-from turnwright.driver.subagents import agent_tool
-from turnwright.engine import Engine
-from turnwright.errors import Retry
-from turnwright.hooks.decisions import (
+from turnwright.driver.hooks.decisions import (
     CallView,
     ChangeArguments,
     Reject,
@@ -26,9 +23,12 @@ from turnwright.hooks.decisions import (
     ToolDecision,
     Trip,
 )
-from turnwright.hooks.guardrails import input_guardrail, output_guardrail, tool_input_guardrail
-from turnwright.hooks.hooks import after_model, after_tool, before_tool
+from turnwright.driver.hooks.guardrails import input_guardrail, output_guardrail, tool_input_guardrail
+from turnwright.driver.hooks.hooks import after_model, after_tool, before_tool
+from turnwright.driver.subagents import agent_tool
+from turnwright.errors import Retry
 from turnwright.model.protocol import ModelResponse
+from turnwright.runtime.engine import Engine
 from turnwright.tools import ToolContext, ToolResult, tool
 from turnwright_testing.simulation import SimulationTarget
 

@@ -10,7 +10,6 @@ import pytest
 
 from turnwright import Agent, Engine, TurnResult, tool
 from turnwright.driver.dependencies import Synthesis
-from turnwright.events import TurnEvent
 from turnwright.message import Message, Part, SentinelPart
 from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelRequest, ModelResponse, ResponseToolCall
@@ -18,6 +17,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel
 from turnwright.tools import Tool, ToolContext
 from turnwright.tools.builtin import builtin_tools
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import Limits, Usage
 from turnwright_states import facts as f
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from turnwright import Agent, Engine
-from turnwright.events import TurnEndedEvent
 from turnwright.model import ScriptedModel
+from turnwright.transcript.events import TurnEndedEvent
 
 AGENT = Agent(name="Clerk")
 STREAM = r"^write `async with engine.stream\(...\) as events:` and in it `async for event in events:`$"

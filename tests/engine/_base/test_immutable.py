@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, FinishedCall, Message, Price, ToolResult, Usage, tool
-from turnwright.events import TurnEvent, TurnPausedEvent
+from turnwright.journal.result import TurnResult
 from turnwright.message import TextPart, ToolCallPart, ToolResultPart
 from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel
-from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
 from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.events import TurnEvent, TurnPausedEvent
 from turnwright_states import facts as f
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.payload import FrozenDict, FrozenList, frozen, thawed

@@ -8,10 +8,10 @@ import pytest
 
 from turnwright import Agent, Engine
 from turnwright.cli.interactive import FollowedTurn
-from turnwright.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, TurnRow
 from turnwright.tools import tool
+from turnwright.transcript.events import FactEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright_states.facts import Fact
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright.cli.summary import closing_lines
-from turnwright.events import Interrupt
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
+from turnwright.transcript.events import Interrupt
 from turnwright_states import REASONS, EndReason, InterruptKind, Outcome, State, Usage
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 import pytest
 
 from turnwright.cli.view import WRITING, CallLine, TurnView, with_status
-from turnwright.events import ResponseRestartedEvent, ToolCallDeltaEvent
+from turnwright.transcript.events import ResponseRestartedEvent, ToolCallDeltaEvent
 from turnwright_states import CallStatus, State
 from turnwright_states.facts import CallSettled
 

@@ -11,11 +11,11 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, Limits, tool
-from turnwright.events import ToolProgressEvent, TurnEvent
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright.tools import FunctionTool, Tool, ToolContext
+from turnwright.transcript.events import ToolProgressEvent, TurnEvent
 from turnwright_states import CallStatus, EndReason, Outcome
 
 pytestmark = pytest.mark.anyio

@@ -9,13 +9,13 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, StoreError, TurnNotFoundError, TurnResult, tool
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, MemoryStore
 from turnwright.tools import Tool
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f
 from turnwright_testing import FaultyStore

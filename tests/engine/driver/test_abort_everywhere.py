@@ -12,12 +12,12 @@ import pytest
 
 from turnwright import Agent, Engine, InvalidAnswerError, Message, TurnAlreadyEndedError, TurnResult, tool
 from turnwright.driver.dependencies import FinishedCall
-from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
 from turnwright.tools import Tool
+from turnwright.transcript.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, EndReason, Limits, Outcome, State
 from turnwright_states import facts as f

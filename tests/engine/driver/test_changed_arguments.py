@@ -7,9 +7,9 @@ from pydantic import JsonValue
 
 from turnwright import Agent, Engine, InvalidAnswerError, Tool, ToolContext, agent_tool, approve, reject, tool
 from turnwright.journal.answers import Answer, Answers
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright_states import Decision
 from turnwright_states.facts import Answered, ModelReplied
 

@@ -20,13 +20,13 @@ from turnwright import (
     external_tool,
     tool,
 )
-from turnwright.events import TurnPausedEvent
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.rules import Rule
 from turnwright.store import MemoryStore, SqliteStore
 from turnwright.tools.later import CLIENT_TOOLS_LIMIT, MOST_CLIENT_TOOLS, client_tools
 from turnwright.tools.result import ToolResult
+from turnwright.transcript.events import TurnPausedEvent
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states.facts import TurnStarted
 from turnwright_states.limits import ToolCallLimits

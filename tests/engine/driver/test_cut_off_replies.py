@@ -9,6 +9,7 @@ from tests.engine.model.openai_responses import events
 
 from turnwright import Agent, Engine, tool
 from turnwright.agent import OUTPUT_TOOL
+from turnwright.journal.result import TurnResult
 from turnwright.message import Message, ToolResultPart
 from turnwright.model import (
     AnthropicMessages,
@@ -20,7 +21,6 @@ from turnwright.model import (
     ResponseToolCall,
     ScriptedModel,
 )
-from turnwright.result import TurnResult
 from turnwright_states import EndReason, Finish, Usage
 
 pytestmark = pytest.mark.anyio

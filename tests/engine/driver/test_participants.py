@@ -5,10 +5,10 @@ from dataclasses import FrozenInstanceError, replace
 import pytest
 
 from turnwright import Agent, EndReason, Engine
-from turnwright.driver.hooks import SegmentHooks
 from turnwright.driver.participants import Participants
 from turnwright.driver.review import Review, Reviewing
 from turnwright.driver.segment import Segment
+from turnwright.driver.segment_hooks import SegmentHooks
 from turnwright.errors import Retry
 from turnwright.model.scripted import ScriptedModel
 from turnwright_states import CallModel, Limits, RequestPreparedInput

@@ -24,7 +24,6 @@ from turnwright import (
 )
 from turnwright.driver.dependencies import Dependencies
 from turnwright.driver.driver import Driver
-from turnwright.events import TurnEvent
 from turnwright.journal.answers import answer_item
 from turnwright.journal.recovery import recover_turns
 from turnwright.message import ToolResultPart
@@ -33,6 +32,7 @@ from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status
 from turnwright.tools import Tool, ToolContext, ToolInputError
 from turnwright.tools.builtin import builtin_tools
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Limits, Outcome, State
 from turnwright_states import facts as f
 from turnwright_testing.faults import StoreWrapper

@@ -11,11 +11,11 @@ import pytest
 from pydantic import BeforeValidator, JsonValue
 
 from turnwright import Agent, CannotRunError, Engine, LeaseLostError, StoreError, tool
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import Delta, TextDelta
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
 from turnwright.tools import Ask, Tool, ToolContext, ToolResult
 from turnwright.tools.errors import describe
 from turnwright_states import CallStatus, Outcome

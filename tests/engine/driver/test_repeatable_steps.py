@@ -11,13 +11,13 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, CallView, Engine, LeaseLostError, StoreError, TurnResult, after_tool, tool
-from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.rules import Rule
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool, ToolContext, ToolResult
+from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome
 from turnwright_states import facts as f

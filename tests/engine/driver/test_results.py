@@ -10,10 +10,10 @@ from pydantic import JsonValue
 
 from turnwright import Agent, Engine, StoreError, TurnResult, tool
 from turnwright.driver.subagents import agent_tool
-from turnwright.events import FactEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, MemoryStore, Status, Store
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.events import FactEvent
 from turnwright_states import CallStatus, EndReason, Limits, Outcome
 from turnwright_states.facts import CallSettled, CallStarted, CallWaiting, Fact, MessageAdded, ModelReplied
 from turnwright_states.replay import replay

@@ -8,13 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from turnwright import Agent, Compact, Engine, Price, TurnContext, tool
-from turnwright.events import ResponseRestartedEvent, TurnEvent
-from turnwright.hooks.hooks import before_model
+from turnwright.driver.hooks.hooks import before_model
 from turnwright.message import Message
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, Status, Store
+from turnwright.transcript.events import ResponseRestartedEvent, TurnEvent
 from turnwright_states import Cause, Limits, Outcome, Usage
 from turnwright_states import facts as f
 from turnwright_testing.faults.wrapper import StoreWrapper

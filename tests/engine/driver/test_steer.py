@@ -18,7 +18,6 @@ from turnwright import (
     tool,
 )
 from turnwright.driver.dependencies import FinishedCall
-from turnwright.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.journal.inbox import steer_item
 from turnwright.message import TextPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
@@ -26,6 +25,7 @@ from turnwright.model.retry import Backoff
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.events import DeltaEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, Cause, EndReason, Limits, Outcome, Usage
 from turnwright_states import facts as f

@@ -9,16 +9,6 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, LeaseLostError, SessionBusyError, StoreError, TurnBusyError, tool
-from turnwright.events import (
-    FactEvent,
-    ReasoningDeltaEvent,
-    TextDeltaEvent,
-    ToolCallDeltaEvent,
-    TurnEndedEvent,
-    TurnEvent,
-    TurnPausedEvent,
-    partial_arguments,
-)
 from turnwright.model import Backoff
 from turnwright.model.protocol import (
     Delta,
@@ -31,6 +21,16 @@ from turnwright.model.protocol import (
 )
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore
+from turnwright.transcript.events import (
+    FactEvent,
+    ReasoningDeltaEvent,
+    TextDeltaEvent,
+    ToolCallDeltaEvent,
+    TurnEndedEvent,
+    TurnEvent,
+    TurnPausedEvent,
+    partial_arguments,
+)
 from turnwright_states import Cause, Outcome, State
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact

@@ -27,16 +27,16 @@ from turnwright import (
     tool,
 )
 from turnwright.driver.subagents import AgentTool, agent_tool, subagent_tools
-from turnwright.events import TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import words
+from turnwright.journal.result import result_of
 from turnwright.journal.termination import end_turn
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, TextDelta
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.result import result_of
 from turnwright.store import AbandonedDrivers, Claim, MemoryStore, NewTurn, Status, Store
 from turnwright.tools import Tool, ToolContext, ToolResult
 from turnwright.tools.builtin import builtin_tools
+from turnwright.transcript.events import TurnEndedEvent, TurnEvent
 from turnwright_proof import explain
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State
 from turnwright_states import facts as f

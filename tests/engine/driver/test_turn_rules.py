@@ -23,17 +23,17 @@ from turnwright.agent import OUTPUT_TOOL
 from turnwright.agents.files import read_agents
 from turnwright.agents.markdown import AgentFileError
 from turnwright.context import HooksBase
+from turnwright.driver.hooks.decisions import ChangeArguments
 from turnwright.errors import CannotRunError, ConfigError, UnreadableTurnError
-from turnwright.events import ResponseRestartedEvent
-from turnwright.hooks.decisions import ChangeArguments
 from turnwright.journal.fork import fork_turn
+from turnwright.journal.result import result_of
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.result import result_of
 from turnwright.rules import Rule, RuleError, RuleSet
 from turnwright.runtime.engine_arguments import EngineArguments
 from turnwright.tools.context import ToolContext
 from turnwright.tools.tool import Tool
+from turnwright.transcript.events import ResponseRestartedEvent
 from turnwright_states import CallStatus, EndReason, InterruptKind, Limits
 from turnwright_states import facts as f
 from turnwright_states.replay import replay

@@ -10,11 +10,11 @@ from typing_extensions import TypedDict
 
 from turnwright import Agent, ConfigError, EndReason, Engine, Limits, Outcome, Retry, tool
 from turnwright.context import TurnContext
-from turnwright.events import OutputDeltaEvent, TurnEndedEvent
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright.transcript.events import OutputDeltaEvent, TurnEndedEvent
 from turnwright.transcript.pairing import check_pairing
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

@@ -3,8 +3,8 @@
 import pytest
 
 from turnwright import Answer, InvalidAnswerError, approve, reject
-from turnwright.events import Interrupt
 from turnwright.journal.answers import ANSWERABLE, parse_answer
+from turnwright.transcript.events import Interrupt
 from turnwright_states import Decision, InterruptKind
 
 K, D = InterruptKind, Decision

@@ -21,13 +21,13 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.events import TurnEvent
 from turnwright.journal.answers import Answer
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import InboxItem, MemoryStore, SqliteStore, Store
 from turnwright.tools import Tool, ToolContext, ToolInputError
 from turnwright.tools.builtin import builtin_tools
+from turnwright.transcript.events import TurnEvent
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, EndReason, Limits, Outcome
 from turnwright_states import facts as f

@@ -11,12 +11,12 @@ import anyio.lowlevel
 import pytest
 
 from turnwright import Agent, Engine, LeaseLostError, StoreError, TurnResult, tool
-from turnwright.events import FactEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import Claim, InboxItem, InboxKind, MemoryStore, SqliteStore, Status, Store
 from turnwright.tools import Tool, ToolContext
+from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright_states import CallStatus, EndReason, Outcome
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact

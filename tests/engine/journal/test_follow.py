@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright import Agent, Engine, TurnContext, after_model, tool
-from turnwright.events import FactEvent, StreamEvent, TextDeltaEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.journal.event_bus import EventBus
 from turnwright.journal.follow import follow
 from turnwright.journal.held_events import HeldEvents
@@ -18,6 +17,7 @@ from turnwright.model import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import Claim, MemoryStore, NewTurn, Store, TurnRow
+from turnwright.transcript.events import FactEvent, StreamEvent, TextDeltaEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright_states.facts import Fact
 from turnwright_testing.faults import StoreWrapper
 

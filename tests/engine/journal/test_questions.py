@@ -3,8 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from turnwright.events import Interrupt
 from turnwright.journal.questions import call_lines, shown_arguments, words
+from turnwright.transcript.events import Interrupt
 from turnwright_states import InterruptKind
 
 

@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 import pytest
 
 from turnwright import Agent, Compact, Engine, FilePart, ToolResult, tool
+from turnwright.journal.result import TurnResult
 from turnwright.message import Message, ToolResultPart
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, ResponseToolCall
-from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import Cause, EndReason, Outcome

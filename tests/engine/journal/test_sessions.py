@@ -19,13 +19,13 @@ from turnwright import (
     UnreadableTurnError,
     tool,
 )
-from turnwright.events import TurnEndedEvent, TurnEvent
 from turnwright.journal.termination import end_turn
 from turnwright.message import ReasoningPart, SentinelPart, ToolCallPart, ToolResultPart
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import AbandonedDrivers, MemoryStore
 from turnwright.store.protocol import TurnRow
+from turnwright.transcript.events import TurnEndedEvent, TurnEvent
 from turnwright.transcript.pairing import check_pairing
 from turnwright_states import CallStatus, EndReason, Limits, Outcome
 

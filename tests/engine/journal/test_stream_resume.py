@@ -6,10 +6,10 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, InvalidAnswerError, TurnAlreadyEndedError, tool
-from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
+from turnwright.transcript.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_states import Outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

@@ -11,9 +11,9 @@ from tests.engine.model.anthropic import test_stream as messages
 from tests.engine.model.openai_responses import events
 
 from turnwright import Agent, Engine
-from turnwright.events import FactEvent, StreamEvent, ToolCallDeltaEvent
 from turnwright.model import ModelResponse, ResponseToolCall, ScriptedModel, ToolCallDelta
 from turnwright.model.pydantic_ai.reply import whole_reply
+from turnwright.transcript.events import FactEvent, StreamEvent, ToolCallDeltaEvent
 from turnwright_states.facts import ModelReplied
 
 NAME, ID = "n" * 201, "i" * 513

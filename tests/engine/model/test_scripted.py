@@ -3,9 +3,9 @@
 import pytest
 
 from turnwright import Agent, ConfigError, Engine
-from turnwright.events import OutputDeltaEvent, ToolCallDeltaEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import Delta, ResponseToolCall, TextDelta, ToolCallDelta
+from turnwright.transcript.events import OutputDeltaEvent, ToolCallDeltaEvent
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 

@@ -26,10 +26,10 @@ from turnwright import (
     agent_tool,
     tool,
 )
-from turnwright.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.runtime import Local
 from turnwright.store import Claim, InboxItem, MemoryStore, SqliteStore, Status, Store
+from turnwright.transcript.events import TextDeltaEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_states import EndReason
 from turnwright_states.facts import Fact
 from turnwright_testing.faults import FaultyStore, StoreWrapper

@@ -23,9 +23,9 @@ from turnwright import (
     TurnAlreadyEndedError,
     tool,
 )
-from turnwright.events import TextDeltaEvent, TurnEndedEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright.transcript.events import TextDeltaEvent, TurnEndedEvent
 from turnwright_testing.faults import FaultyStore
 
 CLERK = Agent(name="Clerk")

@@ -8,16 +8,16 @@ import pytest
 from pydantic import BaseModel
 
 from turnwright import Agent, ConfigError, Engine, Outcome, agent_tool, tool
-from turnwright.events import (
+from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, TextDelta, asks_for
+from turnwright.runtime import Local
+from turnwright.store import MemoryStore
+from turnwright.transcript.events import (
     FactEvent,
     StreamEvent,
     TextDeltaEvent,
     TurnEndedEvent,
     TurnPausedEvent,
 )
-from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, TextDelta, asks_for
-from turnwright.runtime import Local
-from turnwright.store import MemoryStore
 from turnwright_states import Cause
 from turnwright_states.facts import CallSettled, CallStarted
 

@@ -13,11 +13,11 @@ from pydantic import BaseModel, Field, JsonValue
 
 from turnwright import Agent, Engine, TurnResult, agent_tool
 from turnwright.errors import ConfigError
-from turnwright.events import FactEvent
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.tools import Ask, Tool, ToolContext, ToolError, ToolInputError, tool
 from turnwright.tools.mcp import McpHints, mcp_tools
+from turnwright.transcript.events import FactEvent
 from turnwright_states import CallStatus, InterruptKind, Outcome
 from turnwright_states import facts as f
 

@@ -15,9 +15,9 @@ from turnwright import (
     ToolContext,
     tool,
 )
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright.tools import Tool, ToolResult
 from turnwright_states import CallStatus
 from turnwright_states.facts import CallSettled

@@ -24,13 +24,13 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.journal.answers import Answer as PersonsReply
 from turnwright.journal.answers import answer_item
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.tools import Rate, Tool
+from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright_states import CallStatus, Decision, InterruptKind, Limits
 from turnwright_states import facts as f
 from turnwright_states.replay import replay

@@ -7,12 +7,12 @@ import anyio
 import pytest
 
 from turnwright import Agent, Engine, Price, StoreError, TurnContext, TurnResult, agent_tool, output_guardrail, tool
-from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Said, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright.transcript.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.transcript.wording import prompt
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, State, Usage
 from turnwright_states import facts as f

@@ -1,7 +1,7 @@
 """Open interrupts are listed in the order of their calls."""
 
+from turnwright.journal.result import result_of
 from turnwright.model import asks_for
-from turnwright.result import result_of
 from turnwright.tools import tool
 from turnwright_states import facts as f
 from turnwright_testing import Answers, Asks, Scenario, play

@@ -6,8 +6,8 @@ import pytest
 from pydantic import BaseModel
 
 from turnwright import Agent, Compact, Engine, Limits, TurnContext
-from turnwright.hooks.decisions import ChangeRequest
-from turnwright.hooks.hooks import before_model
+from turnwright.driver.hooks.decisions import ChangeRequest
+from turnwright.driver.hooks.hooks import before_model
 from turnwright.message import Message
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest

@@ -17,11 +17,11 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, V
 from turnwright import Agent, Engine, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.journal.answers import Answer
+from turnwright.journal.result import TurnResult
 from turnwright.message import FilePart
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.model.scripted import Line
-from turnwright.result import TurnResult
 from turnwright.tools import Tool, ToolContext
 from turnwright_inspector import Token, inspector_app
 from turnwright_inspector.views.run_library import RunLibrary

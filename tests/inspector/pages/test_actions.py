@@ -25,10 +25,10 @@ from turnwright import Agent, Engine, Later, tool
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import StoreError
 from turnwright.journal.questions import words
+from turnwright.journal.result import TurnResult
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.scripted import Line
-from turnwright.result import TurnResult
 from turnwright.tools import Tool
 from turnwright_inspector import Open, Token, inspector_app
 from turnwright_inspector.views.cli_commands import continue_command

@@ -12,8 +12,8 @@ from tests.inspector.conftest import TOKEN, browser, csrf_of, engine_on, enter, 
 from tests.inspector.turns_made import AGENT, TOOLS
 
 from turnwright import Engine, Outcome
+from turnwright.journal.result import TurnResult
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright.store import NewTurn, SqliteStore, Status
 from turnwright_inspector import Inspector, Open, Token, inspector_app
 from turnwright_states import State

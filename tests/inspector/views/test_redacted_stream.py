@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.secrets_made import SECRETS
 
-from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.privacy.redaction import redactor
+from turnwright.transcript.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright_inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright_inspector.views.redacted_stream import Replies, Words
 

@@ -14,7 +14,7 @@ from turnwright import (
     output_guardrail,
     tool,
 )
-from turnwright.hooks.decisions import CallView
+from turnwright.driver.hooks.decisions import CallView
 from turnwright.model.protocol import ModelResponse
 from turnwright.tools import builtin_tools
 from turnwright_proof.certificates.certified_code import CertifiedCode, Reviews

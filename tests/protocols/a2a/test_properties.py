@@ -7,7 +7,7 @@ from hypothesis import given
 from tests.protocols.ag_ui.test_properties import Told, pausing, played, told
 from tests.protocols.asgi import Json
 
-from turnwright.events import TurnEvent
+from turnwright.transcript.events import TurnEvent
 from turnwright_protocols.a2a import TaskEncoder
 from turnwright_testing import Scenario
 

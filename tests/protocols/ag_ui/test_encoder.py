@@ -8,7 +8,12 @@ from ag_ui.core import DataSource, ImagePart, TextPart, UserMessage
 from msgspec.structs import replace
 
 from turnwright import Agent, Engine, Limits, agent_tool, reject, tool
-from turnwright.events import (
+from turnwright.message import FilePart
+from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
+from turnwright.model.retry import Backoff
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.tools import ToolResult
+from turnwright.transcript.events import (
     ResponseRestartedEvent,
     TextDeltaEvent,
     ToolCallDeltaEvent,
@@ -17,11 +22,6 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.message import FilePart
-from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
-from turnwright.model.retry import Backoff
-from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.tools import ToolResult
 from turnwright_protocols.ag_ui import AgUiEncoder, encode_events, messages_of, read_input, to_sse
 from turnwright_states import REASONS, Cause, EndReason, Usage
 from turnwright_testing import Cut, FlakyModel, Line

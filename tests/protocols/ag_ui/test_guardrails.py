@@ -3,9 +3,9 @@
 import pytest
 
 from turnwright import Agent, Engine, Retry, Trip, TurnContext, after_model, output_guardrail
-from turnwright.events import OutputDeltaEvent, TurnEvent
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.events import OutputDeltaEvent, TurnEvent
 from turnwright_protocols.ag_ui import AgUiEncoder, messages_of
 
 from .client import Client, asked, heard

@@ -7,8 +7,8 @@ import pytest
 from ag_ui.core import ResumeEntry, RunAgentInput, UserMessage
 
 from turnwright import Agent, Engine, tool
-from turnwright.events import ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent, TurnEvent
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.events import ResponseRestartedEvent, TextDeltaEvent, ToolProgressEvent, TurnEvent
 from turnwright_protocols.ag_ui.own_events import PREFIX
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states.facts import KINDS

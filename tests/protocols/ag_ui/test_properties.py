@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, Outcome, TurnResult, agent_tool, approve, tool
-from turnwright.events import (
+from turnwright.journal.held_events import HeldEvents
+from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
+from turnwright.model.retry import Backoff
+from turnwright.tools import Tool
+from turnwright.transcript.events import (
     FactEvent,
     Interrupt,
     ToolProgressEvent,
@@ -21,10 +25,6 @@ from turnwright.events import (
     TurnPausedEvent,
     event_of,
 )
-from turnwright.journal.held_events import HeldEvents
-from turnwright.model.protocol import Model, ModelError, ModelResponse, ResponseToolCall
-from turnwright.model.retry import Backoff
-from turnwright.tools import Tool
 from turnwright.transcript.transcript import Transcript
 from turnwright_protocols.ag_ui import AgUiEncoder, messages_of
 from turnwright_states import Cause, State

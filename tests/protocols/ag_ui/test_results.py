@@ -4,7 +4,7 @@ import pytest
 from ag_ui.core import ResumeEntry
 
 from turnwright import Answer, Interrupt, InvalidAnswerError, settled
-from turnwright.events import FactEvent, TurnPausedEvent
+from turnwright.transcript.events import FactEvent, TurnPausedEvent
 from turnwright_protocols.ag_ui.interrupts import answers_of, interrupt_of
 from turnwright_protocols.items import left_open
 from turnwright_states import Decision, InterruptKind, State

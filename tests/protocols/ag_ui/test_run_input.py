@@ -7,11 +7,11 @@ from ag_ui.core import RunAgentInput
 from pydantic import JsonValue
 
 from turnwright import Agent, ConfigError, Engine, InvalidAnswerError, Limits, tool
-from turnwright.events import Interrupt, TurnPausedEvent
 from turnwright.journal.answers import Answer, approve, reject
+from turnwright.journal.result import TurnResult
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.result import TurnResult
+from turnwright.transcript.events import Interrupt, TurnPausedEvent
 from turnwright_protocols.ag_ui import AgUiEncoder, RunRequest, messages_of, read_input
 from turnwright_states import Decision, EndReason, InterruptKind, Outcome
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.protocols.ag_ui.test_properties import Told, pausing, played, told
 
-from turnwright.events import TurnEvent, TurnPausedEvent
+from turnwright.transcript.events import TurnEvent, TurnPausedEvent
 from turnwright_protocols.ui import ChunkEncoder
 from turnwright_protocols.ui.messages import closed_in, turn_messages
 from turnwright_testing import Scenario

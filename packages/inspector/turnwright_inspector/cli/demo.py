@@ -26,10 +26,10 @@ from turnwright.cli.demo_child import (
     second_call,
 )
 from turnwright.driver.subagents import agent_tool
-from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.scripted import asks_for
+from turnwright.runtime.engine import Engine
 from turnwright.store import SqliteStore
 from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright_states import Cause, Usage

@@ -21,9 +21,9 @@ from turnwright.cli.options import (
 )
 from turnwright.cli.runtimes import shared_store
 from turnwright.cli.stores import store_flag, without_password
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.journal.links import Links
+from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore
 
 from .server_options import LOOPBACK, ServerOptions, TokenOption

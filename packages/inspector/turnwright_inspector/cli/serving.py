@@ -16,7 +16,7 @@ from turnwright.cli import codes, process
 from turnwright.cli.packages import import_part
 from turnwright.cli.process import json_line
 from turnwright.cli.signals import ORDERLY, Opening, QuitError, RepeatedSignal
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 from turnwright_inspector import Inspector, Token, inspector_app
 
 from .server_options import ServerOptions

@@ -9,7 +9,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from turnwright._base.ids import new_id, root_of
-from turnwright.engine import Engine
 from turnwright.errors import (
     ConfigError,
     InvalidAnswerError,
@@ -18,6 +17,7 @@ from turnwright.errors import (
 )
 from turnwright.journal.answers import Answer, approve, need_root, read_arguments, settled
 from turnwright.journal.turn_journal import first_fact
+from turnwright.runtime.engine import Engine
 from turnwright.store import Annotation, AnnotationKind
 from turnwright.store.annotations import annotation_store
 from turnwright_inspector.background_turns import BackgroundTurns

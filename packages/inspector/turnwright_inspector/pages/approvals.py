@@ -6,10 +6,10 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.errors import TurnwrightError
 from turnwright.journal.questions import call_lines, describe_giver
 from turnwright.privacy.redaction import redactor
+from turnwright.runtime.engine import Engine
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.privacy.redaction import redactor
+from turnwright.runtime.engine import Engine
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
 from turnwright_inspector.views.comparison import Side, compare
 from turnwright_inspector.views.summaries import Summaries

@@ -13,11 +13,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
-from turnwright.events import DeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent, TurnEvent
 from turnwright.privacy.redaction import redactor
+from turnwright.runtime.engine import Engine
 from turnwright.store import TurnRow
+from turnwright.transcript.events import (
+    DeltaEvent,
+    ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
+    ToolProgressEvent,
+    TurnEvent,
+)
 from turnwright_inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright_inspector.http.refusals import UNREADABLE
 from turnwright_inspector.views.redacted_stream import Replies, Words

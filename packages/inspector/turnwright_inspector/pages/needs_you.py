@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError
 from turnwright.journal.answers import Answer, need_root
+from turnwright.runtime.engine import Engine
 from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.available_actions import PostedItem, need_shown_whole

@@ -8,8 +8,8 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.runtime.engine import Engine
 from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address

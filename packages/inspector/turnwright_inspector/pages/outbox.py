@@ -6,8 +6,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, TurnwrightError
+from turnwright.runtime.engine import Engine
 from turnwright.store.outbox import OutboxStore, outbox_store
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError, UnreadableTurnError
+from turnwright.journal.result import result_of
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import SentinelPart
 from turnwright.privacy.redaction import redactor
-from turnwright.result import result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import TurnRow
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
 from turnwright_inspector.http.urls import address

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
-from turnwright.engine import Engine
 from turnwright.privacy.redaction import redactor, shown_fields
+from turnwright.runtime.engine import Engine
 from turnwright.store.summaries import Order
 from turnwright_inspector.views.statistics import LAST, MOST, statistics_of
 from turnwright_inspector.views.summaries import Summaries

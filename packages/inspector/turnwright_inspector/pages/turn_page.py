@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.render import render
 from turnwright_inspector.http.urls import address

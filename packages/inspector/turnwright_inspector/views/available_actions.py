@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from turnwright._base.ids import root_of
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
 from turnwright.journal.inbox import answers_in, has_request, steers, with_inbox
-from turnwright.result import TurnResult, result_of
+from turnwright.journal.result import TurnResult, result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import Annotation, InboxItem, InboxKind, Store, TurnRow
 from turnwright.store.protocol import is_read_only
 from turnwright.transcript.interrupt import Interrupt

@@ -7,12 +7,12 @@ from typing import Final
 
 import anyio
 
-from turnwright.engine import Engine
 from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.inbox import answers_in, has_request, with_inbox
+from turnwright.journal.result import result_of
 from turnwright.journal.turn_journal import first_fact
-from turnwright.result import result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import InboxKind, TurnRow
 from turnwright.store.outbox import NoticeCounts, OutboxStore
 from turnwright.store.summaries import PAUSED, UNFINISHED, TurnFilter

@@ -5,8 +5,8 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from turnwright.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright.privacy.redaction import opened_in, redactor
+from turnwright.transcript.events import DeltaEvent, ReasoningDeltaEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright_inspector.http.event_stream import PageEvent
 
 #: The ends of words: whitespace, and characters that no secret contains.

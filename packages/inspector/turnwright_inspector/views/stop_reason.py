@@ -5,7 +5,7 @@ from typing import Final, TypedDict
 
 from turnwright._base.words import count
 from turnwright.journal.inbox import answers_in
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 from turnwright.status import (
     LIMIT_REASONS,
     describe_activity,

@@ -9,13 +9,13 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
-from turnwright.engine import Engine
 from turnwright.errors import StoreError, UnreadableTurnError
 from turnwright.journal.message_history import messages_before
+from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.subturns import sub_turns
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
-from turnwright.result import TurnResult, result_of
+from turnwright.runtime.engine import Engine
 from turnwright.store import Annotation, AnnotationStore, ClaimSpan, InboxItem, Store, TurnRow
 from turnwright.transcript.transcript import reading
 from turnwright_states import facts as f

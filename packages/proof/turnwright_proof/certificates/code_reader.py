@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from turnwright.agent import Agent
 from turnwright.context import GuardrailBase, HooksBase
-from turnwright.hooks.chain import checked_guardrails, checked_hooks
-from turnwright.hooks.hooks import HOOKS, overrides
+from turnwright.driver.hooks.chain import checked_guardrails, checked_hooks
+from turnwright.driver.hooks.hooks import HOOKS, overrides
 from turnwright.tools.tool import Tool
 from turnwright_proof.certificates.certified_code import (
     Asks,

@@ -5,7 +5,7 @@ from functools import partial
 from turnwright.agent import Agent
 from turnwright.driver.admission import limits_for
 from turnwright.driver.subagents import subagent_tools
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 
 from .certificate import Certificate, certificate
 from .code_reader import code_reader

@@ -41,10 +41,10 @@ from starlette.requests import Request
 
 from turnwright._base.ids import new_id, root_of
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
-from turnwright.events import StreamEvent
+from turnwright.runtime.engine import Engine
 from turnwright.store import QUEUED, TurnRow
+from turnwright.transcript.events import StreamEvent
 from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn, find_open_turn, is_paused
 from turnwright_protocols.http import (
     LONGEST_SESSION,

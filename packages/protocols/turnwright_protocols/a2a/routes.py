@@ -24,7 +24,7 @@ from starlette.types import Message
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, agents_by_name
 
 from .card import agent_card

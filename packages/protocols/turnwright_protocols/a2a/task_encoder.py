@@ -17,7 +17,7 @@ from a2a.types import (
 from google.protobuf.timestamp_pb2 import Timestamp
 from pydantic import JsonValue
 
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.endings import CONTENT_REFUSED, DONE, explain_end, record_end

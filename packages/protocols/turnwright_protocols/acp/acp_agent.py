@@ -20,12 +20,12 @@ from turnwright._base.background_task import spawn
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
-from turnwright.events import FactEvent, TurnPausedEvent
 from turnwright.journal.questions import words
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import TurnRow
+from turnwright.transcript.events import FactEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import (
     AnswerValue,

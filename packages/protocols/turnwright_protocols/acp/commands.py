@@ -6,8 +6,8 @@ from typing import Final
 
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, money
-from turnwright.engine import Engine
 from turnwright.errors import SessionNotFoundError, TurnBusyError
+from turnwright.runtime.engine import Engine
 from turnwright.status import describe_activity, describe_ending, describe_pause
 from turnwright_protocols.conversations import abort_turn, find_open_turn, is_paused
 from turnwright_states import State

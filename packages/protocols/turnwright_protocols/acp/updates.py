@@ -9,8 +9,8 @@ from acp import schema
 from acp.helpers import text_block, tool_content
 from pydantic import JsonValue
 
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.journal.questions import call_lines
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_protocols import items as i
 from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS
 from turnwright_protocols.items import Item, clean

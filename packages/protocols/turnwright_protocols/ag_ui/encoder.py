@@ -22,7 +22,7 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 
 from turnwright._base.ids import root_of
-from turnwright.events import (
+from turnwright.transcript.events import (
     DeltaEvent,
     FactEvent,
     OutputDeltaEvent,

@@ -22,8 +22,8 @@ from pydantic import JsonValue
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
-from turnwright.events import content_size
 from turnwright.message import FilePart, Message, ReasoningPart, StepFinishPart, ToolCallPart, ToolResultPart
+from turnwright.transcript.events import content_size
 from turnwright.transcript.tool_phase import message_ids
 from turnwright.transcript.wording import changed_arguments
 from turnwright_protocols.items import Kind, clean, clean_json

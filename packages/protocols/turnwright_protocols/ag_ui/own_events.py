@@ -6,7 +6,7 @@ from typing import Final
 from ag_ui.core import ActivitySnapshotEvent, CustomEvent
 from pydantic import JsonValue
 
-from turnwright.events import FactEvent, ToolProgressEvent
+from turnwright.transcript.events import FactEvent, ToolProgressEvent
 from turnwright_protocols.items import clean_json
 from turnwright_states import facts as f
 

@@ -22,7 +22,7 @@ from ag_ui.core import (
     UserMessage,
 )
 
-from turnwright.events import TurnEvent
+from turnwright.transcript.events import TurnEvent
 from turnwright_protocols import items as i
 from turnwright_protocols.items import Item
 from turnwright_protocols.turn_reader import TurnReader

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 from turnwright_protocols.http import Endpoint, Gate, RefusedRequestError
 
 from .server import mcp_server

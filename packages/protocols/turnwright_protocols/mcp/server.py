@@ -18,12 +18,12 @@ from starlette.requests import Request
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
-from turnwright.events import FactEvent, StreamEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, approve, unanswered
 from turnwright.journal.questions import ALWAYS_WORDS, words
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
+from turnwright.transcript.events import FactEvent, StreamEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
 from turnwright_protocols.endings import explain_end, record_end

@@ -17,14 +17,14 @@ from starlette.responses import JSONResponse, Response
 
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
-from turnwright.engine import Engine
 from turnwright.errors import TurnNotFoundError
-from turnwright.events import FactEvent, StreamEvent, TurnEndedEvent
 from turnwright.journal.answers import Answer, settled
 from turnwright.journal.questions import words
 from turnwright.message import Message, ToolResultPart
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.result import ToolResult
+from turnwright.transcript.events import FactEvent, StreamEvent, TurnEndedEvent
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import (
     ToolDeclaration,

@@ -8,8 +8,8 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import words
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import call_reference, client_tools_in, waits_for_client

@@ -13,13 +13,13 @@ from starlette.routing import Route
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import DepsT
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnNotFoundError
-from turnwright.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, parse_answer
 from turnwright.message import Message
 from turnwright.rules import make_rule_sets
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
+from turnwright.transcript.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright_protocols.client_tools import (
     client_tools_in,
     give_results,

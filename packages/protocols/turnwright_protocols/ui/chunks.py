@@ -7,8 +7,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.context import JsonObject
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.journal.questions import ALWAYS_WORDS, words
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright.engine import Engine
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, content_size
 from turnwright.message import FilePart
+from turnwright.runtime.engine import Engine
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, content_size
 from turnwright_protocols.items import clean
 from turnwright_states import facts as f
 

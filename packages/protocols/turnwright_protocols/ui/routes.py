@@ -10,10 +10,10 @@ from starlette.routing import Route
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
-from turnwright.engine import Engine
-from turnwright.events import StreamEvent
+from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.later import ExternalTool
+from turnwright.transcript.events import StreamEvent
 from turnwright_protocols.client_tools import give_results, need_result, settleable
 from turnwright_protocols.conversations import (
     PausedTurn,

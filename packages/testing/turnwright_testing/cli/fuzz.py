@@ -32,9 +32,9 @@ from turnwright.cli.process import echo
 from turnwright.cli.screen import Screen
 from turnwright.context import DepsFactory
 from turnwright.driver.subagents import agent_tools
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
 from turnwright.rules import make_rule_sets
+from turnwright.runtime.engine import Engine
 from turnwright.tools import builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps, names_code
 from turnwright_states.row_counts import RowCounts

@@ -15,8 +15,8 @@ from turnwright.agent import Agent
 from turnwright.agents.named_code import agents_in
 from turnwright.context import JsonObject
 from turnwright.driver.subagents import agent_tools
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError
+from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
 from turnwright_testing.behavior import Stage

@@ -11,15 +11,15 @@ from typing import Final, Literal, Protocol
 import anyio
 
 from turnwright.agent import OUTPUT_TOOL
-from turnwright.engine import Engine
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
-from turnwright.events import FactEvent, TurnEvent
 from turnwright.journal.answers import ANSWERABLE, Answer
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
+from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.pairing import NO_RESULT
 from turnwright_states import EndReason

@@ -6,7 +6,7 @@ import importlib.util
 from typing import Final
 
 #: The modules that the first event loop, and the first connection to a database, would import.
-_LATER: Final = ("anyio._backends._asyncio", "turnwright.engine", "turnwright_testing.faults.watched")
+_LATER: Final = ("anyio._backends._asyncio", "turnwright.runtime.engine", "turnwright_testing.faults.watched")
 #: Likewise, where what they need is installed.
 _OPTIONAL: Final = {
     "psycopg": "psycopg",

@@ -1,7 +1,7 @@
 """The contract of a runtime when workers of another release replace the old ones."""
 
+from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
-from turnwright.result import TurnResult
 from turnwright_states import Outcome
 
 from .scene import Scene, SceneFacts

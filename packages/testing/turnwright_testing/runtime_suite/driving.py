@@ -6,10 +6,10 @@ from typing import Final
 
 import anyio
 
-from turnwright.engine import Engine
-from turnwright.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 from turnwright.runtime import Local
+from turnwright.runtime.engine import Engine
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_states import CallStatus, Outcome
 
 from .scene import Scene, SceneFacts

@@ -6,8 +6,8 @@ from functools import partial
 
 import anyio
 
-from turnwright.engine import Engine
 from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError
+from turnwright.runtime.engine import Engine
 from turnwright_states import CallStatus, EndReason, Outcome
 from turnwright_states import facts as f
 

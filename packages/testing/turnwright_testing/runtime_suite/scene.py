@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from turnwright._base.ids import root_of
-from turnwright.engine import Engine
 from turnwright.errors import StoreError
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
 from turnwright.runtime import Runtime
+from turnwright.runtime.engine import Engine
 from turnwright_states import CallStatus
 from turnwright_states import facts as f
 from turnwright_testing.faults.audit import WitnessedTurn

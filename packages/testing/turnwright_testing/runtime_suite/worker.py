@@ -14,11 +14,11 @@ from pydantic import JsonValue
 from turnwright.agent import Agent
 from turnwright.context import TurnInfo
 from turnwright.driver.subagents import agent_tool
-from turnwright.engine import Engine
 from turnwright.model.protocol import ModelRequest, ModelResponse, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.runtime import Runtime
+from turnwright.runtime.engine import Engine
 from turnwright.store import open_store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import Usage

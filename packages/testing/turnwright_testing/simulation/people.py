@@ -9,9 +9,9 @@ import anyio
 
 from turnwright.driver.admission import TurnOptions
 from turnwright.errors import InvalidAnswerError
-from turnwright.events import FactEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.journal.answers import Answer, settled
-from turnwright.result import TurnResult
+from turnwright.journal.result import TurnResult
+from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright_states import DECISIONS, Decision
 from turnwright_states import facts as f
 from turnwright_testing.behavior import Execution

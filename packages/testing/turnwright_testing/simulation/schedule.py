@@ -15,7 +15,7 @@ import anyio
 from turnwright._base.ids import TOKENS
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
-from turnwright.engine import Engine
+from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
 from turnwright.tools.loop_handle import INLINE
 from turnwright_states import facts as f

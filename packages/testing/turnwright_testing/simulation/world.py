@@ -13,7 +13,6 @@ from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.context import JsonObject
 from turnwright.driver.subagents import AgentTool
-from turnwright.engine import Engine
 from turnwright.errors import (
     AlreadySettledError,
     ConfigError,
@@ -24,13 +23,14 @@ from turnwright.errors import (
     TurnAlreadyEndedError,
     TurnBusyError,
 )
-from turnwright.events import TurnEvent
+from turnwright.journal.result import TurnResult
 from turnwright.model.prices import Price
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
+from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
 from turnwright.tools.errors import describe
+from turnwright.transcript.events import TurnEvent
 from turnwright_states import Limits
 from turnwright_states import facts as f
 from turnwright_testing.behavior import Execution

@@ -12,13 +12,13 @@ import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
 from turnwright import Agent, Engine
+from turnwright.journal.result import TurnResult
 from turnwright.message import Message
 from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_responses.client import OpenAIResponses
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
-from turnwright.result import TurnResult
 from turnwright_states import Cause, EndReason, Outcome
 from turnwright_states.facts import AttemptFailed
 

@@ -8,11 +8,11 @@ from bench.proxy import Proxy
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine
-from turnwright.events import TurnEndedEvent
 from turnwright.model.scripted import ScriptedModel
 from turnwright.runtime import Local
 from turnwright.store import InboxItem, InboxKind
 from turnwright.store.postgres.store import PostgresStore
+from turnwright.transcript.events import TurnEndedEvent
 from turnwright_testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from turnwright import Agent, Engine, Message, Outcome, StoreReplacedError, tool
-from turnwright.events import TurnEvent
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import InboxItem, InboxKind, SqliteStore
+from turnwright.transcript.events import TurnEvent
 from turnwright_testing.store_suite import Written
 
 pytestmark = pytest.mark.anyio

@@ -18,12 +18,12 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, TurnResult
-from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.tools import Tool, ToolContext, ToolError, ToolTimeoutError
 from turnwright.tools.mcp import McpServer, mcp_tools
+from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright_states import CallStatus, InterruptKind, Outcome
 from turnwright_states import facts as f
 

@@ -12,11 +12,11 @@ from mcp.client import Client
 
 from turnwright import Agent, Engine
 from turnwright.errors import ConfigError
-from turnwright.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright.message import FilePart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.tools import Tool, ToolContext, ToolError, ToolResult, ToolTimeoutError
 from turnwright.tools.mcp import McpHints, McpServer, Policy, mcp_tools
+from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEvent
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 

@@ -21,9 +21,9 @@ from turnwright import (
     on_start,
     tool,
 )
-from turnwright.events import FactEvent, ResponseRestartedEvent, TurnEvent
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright.transcript.events import FactEvent, ResponseRestartedEvent, TurnEvent
 from turnwright_states import EndReason, Limits, Outcome
 from turnwright_states import facts as f
 from turnwright_states.replay import replay

@@ -7,19 +7,18 @@ from typing import Final, Generic, Literal, cast, overload
 from pydantic import JsonValue
 from typing_extensions import TypeVar
 
+from turnwright._base.words import cut_clean
+from turnwright.errors import ConfigError, NoOutputError
+from turnwright.message import Message, SentinelPart
+from turnwright.status import find_nearest_limit
+from turnwright.store import Queued
 from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.pairing import repaired
+from turnwright.transcript.refusal import without_refused
+from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import EndReason, Outcome, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.verdict import Broken
-
-from ._base.words import cut_clean
-from .errors import ConfigError, NoOutputError
-from .message import Message, SentinelPart
-from .status import find_nearest_limit
-from .store import Queued
-from .transcript.pairing import repaired
-from .transcript.refusal import without_refused
-from .transcript.transcript import Transcript, reading
 
 #: Characters of the text in `repr`.
 _SHOWN: Final = 80
@@ -114,7 +113,7 @@ class TurnResult(Generic[OutT_co]):
             return tuple(messages)
         if form != "chat":
             raise ConfigError(f'new_messages: the form must be "chat", or left out, not {form!r}')
-        from .model.openai_chat.request import chat_messages  # noqa: PLC0415 (a turn needs no wire format)
+        from turnwright.model.openai_chat.request import chat_messages  # noqa: PLC0415 (a turn needs no wire format)
 
         return chat_messages(messages)
 

@@ -18,16 +18,13 @@ from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypeVa
 import anyio
 from pydantic import JsonValue
 
-from turnwright.model.model_settings import ModelSettings
-from turnwright_states import Decision, Limits
-
-from ._base.background_task import NO_CONTEXT, background_task
-from ._base.blocks import AsyncBlock, AsyncValues, Block, async_block
-from ._base.ids import new_id
-from .agent import Agent
-from .context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
-from .driver.admission import NewTurnClaim, TurnOptions, id_of, start_turn
-from .driver.dependencies import (
+from turnwright._base.background_task import NO_CONTEXT, background_task
+from turnwright._base.blocks import AsyncBlock, AsyncValues, Block, async_block
+from turnwright._base.ids import new_id
+from turnwright.agent import Agent
+from turnwright.context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
+from turnwright.driver.admission import NewTurnClaim, TurnOptions, id_of, start_turn
+from turnwright.driver.dependencies import (
     NOTHING_SUPPLIED,
     Dependencies,
     Prepare,
@@ -42,7 +39,7 @@ from .driver.dependencies import (
     hooks_of,
     tools_by_name,
 )
-from .errors import (
+from turnwright.errors import (
     ConfigError,
     EngineClosedError,
     HookFailedError,
@@ -53,8 +50,7 @@ from .errors import (
     known_options,
     need_method,
 )
-from .events import StreamEvent, ToolProgressEvent
-from .journal.answers import (
+from turnwright.journal.answers import (
     Answer,
     Answering,
     Answers,
@@ -73,46 +69,50 @@ from .journal.answers import (
     settled_result,
     sign,
 )
-from .journal.event_bus import EventBus, Observer
-from .journal.follow import follow, read_events, wait_until_idle
-from .journal.inbox import steer_item
-from .journal.links import Links
-from .journal.message_history import session_messages
-from .journal.notices import SUBSCRIBER_SECONDS, Notice, Subscriber, checked_subscribers, deliver_notices
-from .journal.recovery import recover_turns
-from .journal.subturns import unfinished_below
-from .journal.turn_journal import JournalFold
-from .message import Message
-from .model.prices import Price
-from .model.protocol import Model
-from .model.retry import Backoff
-from .result import TurnResult
-from .runtime import JobListener, Local, Runtime
-from .runtime.in_process import InProcessTurns
-from .runtime.opened_models import OpenedModels
-from .store import SessionInfo, Store, TurnRow, open_store
-from .store.outbox import outbox_store
-from .store.sessions import checked_title
-from .tools.loop_handle import MAX_THREADS, Threads, in_event_loop
-from .tools.result import ToolResult
-from .tools.tool import Tool
-from .transcript.interrupt import Interrupt
-from .transcript.pairing import Unpaired
+from turnwright.journal.event_bus import EventBus, Observer
+from turnwright.journal.follow import follow, read_events, wait_until_idle
+from turnwright.journal.inbox import steer_item
+from turnwright.journal.links import Links
+from turnwright.journal.message_history import session_messages
+from turnwright.journal.notices import SUBSCRIBER_SECONDS, Notice, Subscriber, checked_subscribers, deliver_notices
+from turnwright.journal.recovery import recover_turns
+from turnwright.journal.result import TurnResult
+from turnwright.journal.subturns import unfinished_below
+from turnwright.journal.turn_journal import JournalFold
+from turnwright.message import Message
+from turnwright.model.model_settings import ModelSettings
+from turnwright.model.prices import Price
+from turnwright.model.protocol import Model
+from turnwright.model.retry import Backoff
+from turnwright.runtime import JobListener, Local, Runtime
+from turnwright.store import SessionInfo, Store, TurnRow, open_store
+from turnwright.store.outbox import outbox_store
+from turnwright.store.sessions import checked_title
+from turnwright.tools.loop_handle import MAX_THREADS, Threads, in_event_loop
+from turnwright.tools.result import ToolResult
+from turnwright.tools.tool import Tool
+from turnwright.transcript.events import StreamEvent, ToolProgressEvent
+from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.pairing import Unpaired
+from turnwright_states import Decision, Limits
+
+from .in_process import InProcessTurns
+from .opened_models import OpenedModels
 
 if TYPE_CHECKING:
+    from turnwright.journal.approvals import StandingApproval
+    from turnwright.journal.fork_changes import ForkChanges
+    from turnwright.journal.polling import WaitPoller
+    from turnwright.rules import Rule, RuleSet
+    from turnwright.telemetry import Telemetry
     from turnwright_states.replay import FactGroup
 
-    from .journal.approvals import StandingApproval
-    from .journal.fork_changes import ForkChanges
-    from .journal.polling import WaitPoller
-    from .rules import Rule, RuleSet
-    from .runtime.engine_arguments import EngineArguments
-    from .runtime.handle import TurnHandle
-    from .runtime.started_turns import StartedTurn, StartedTurns
-    from .runtime.submitted_turns import SubmittedTurns
-    from .runtime.sync_loop import SyncLoop
-    from .runtime.turn_stream import SyncTurnStream, TurnStream
-    from .telemetry import Telemetry
+    from .engine_arguments import EngineArguments
+    from .handle import TurnHandle
+    from .started_turns import StartedTurn, StartedTurns
+    from .submitted_turns import SubmittedTurns
+    from .sync_loop import SyncLoop
+    from .turn_stream import SyncTurnStream, TurnStream
 
 _LOG = logging.getLogger(__name__)
 #: Seconds between two looks of a worker at the outbox.
@@ -299,7 +299,7 @@ class Engine(Generic[DepsT]):
         )
         observe_segment, self._telemetry = None, telemetry
         if telemetry is not None:
-            from .telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
+            from turnwright.telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
 
             observe_segment = partial(ObservedSegment.of, telemetry)
         runtime = Local() if runtime is None else runtime
@@ -362,7 +362,7 @@ class Engine(Generic[DepsT]):
         included, each with its own `turn`. Leaving the block early stops the driving; the turn can be resumed. (A
         runtime's turn continues.) Takes and raises what `run` does.
         """
-        from .runtime.turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
+        from .turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
 
         turn_id, supplied = id_of(options), self._supplied(agent, deps)
         with self._hub.follow(turn_id, subagents=subagents) as events:
@@ -418,7 +418,7 @@ class Engine(Generic[DepsT]):
         """
         turn_id = id_of(options)
         if await self._begin(turn_id, agent, prompt, options, driven=False) is not None:
-            from .runtime.submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
+            from .submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
 
             await submit_new(self._runtime, turn_id)
         return turn_id
@@ -523,7 +523,7 @@ class Engine(Generic[DepsT]):
         the call waits for something else, or the result does not fit its `output_schema`, `ConfigError` for a result
         that is too large or not JSON, and `TurnNotFoundError`. See docs/rules.md#waits.
         """
-        from .journal.settling import settle_call  # noqa: PLC0415 (many programs settle no calls)
+        from turnwright.journal.settling import settle_call  # noqa: PLC0415 (many programs settle no calls)
 
         outside_result, now = settled_result(result, error), self.setup.now()
         addressee = await settle_call(
@@ -544,7 +544,7 @@ class Engine(Generic[DepsT]):
 
         Raises `StoreError`.
         """
-        from .journal.approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
+        from turnwright.journal.approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
 
         return await list_approvals(self._open_store, session)
 
@@ -554,7 +554,7 @@ class Engine(Generic[DepsT]):
         Returns the number of the approvals. A turn that has not ended keeps its own, and those that it has read. Raises
         `ConfigError` for a store that keeps no annotations, and `StoreError`.
         """
-        from .journal.approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
+        from turnwright.journal.approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
 
         return await revoke_approvals(self._open_store, session, self.setup.now())
 
@@ -571,7 +571,7 @@ class Engine(Generic[DepsT]):
 
     async def _call(self, name: str, subscriber: Subscriber, notice: Notice) -> object:
         """Call a subscriber in a task of its own. Raises `HookFailedError`."""
-        from .hooks.asking import ask  # noqa: PLC0415 (many apps have no subscribers)
+        from turnwright.driver.hooks.asking import ask  # noqa: PLC0415 (many apps have no subscribers)
 
         grace = self.setup.cancel_grace
         return await ask(f"subscriber {name!r}", subscriber, notice, seconds=SUBSCRIBER_SECONDS, grace=grace)
@@ -593,7 +593,7 @@ class Engine(Generic[DepsT]):
             await anyio.sleep(_DELIVERY_INTERVAL)
 
     def _wait_poller(self) -> "WaitPoller":
-        from .journal.polling import WaitPoller  # noqa: PLC0415 (of workers, and of recoveries)
+        from turnwright.journal.polling import WaitPoller  # noqa: PLC0415 (of workers, and of recoveries)
 
         if self._poller is None:
             self._poller = WaitPoller(self._open_store, self.setup.tools, self.setup.now)
@@ -652,7 +652,7 @@ class Engine(Generic[DepsT]):
         `ToolProgressEvent`. Raises `ConfigError` for anything but finite numbers and text, and what `settle` raises
         about the key.
         """
-        from .journal.settling import report_progress  # noqa: PLC0415 (many programs settle no calls)
+        from turnwright.journal.settling import report_progress  # noqa: PLC0415 (many programs settle no calls)
 
         addressee, report = await report_progress(self._open_store, key, progress, total, message)
         turn, _, call = key.rpartition(":")
@@ -816,7 +816,7 @@ class Engine(Generic[DepsT]):
         changed. `recover` and workers resume an unfinished fork too. Raises what `fork_turn` raises: `ConfigError` for
         an `at` that is not the end of an input, naming the nearest ones, and for changes that are not possible.
         """
-        from .journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
+        from turnwright.journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
 
         return await fork_turn(self._open_store, turn_id, at, new_id=f"fork-{new_id()}", changes=changes)
 
@@ -825,7 +825,7 @@ class Engine(Generic[DepsT]):
 
         The one that ended the turn is left out. Raises `TurnNotFoundError`, and `ConfigError` for an invalid journal.
         """
-        from .journal.fork import fork_places  # noqa: PLC0415 (as above)
+        from turnwright.journal.fork import fork_places  # noqa: PLC0415 (as above)
 
         return fork_places(turn_id, await self._open_store.facts(turn_id))
 
@@ -835,14 +835,14 @@ class Engine(Generic[DepsT]):
         Its messages are then missing from its session, and from a turn that continues it. Raises `TurnNotFoundError`,
         `TurnBusyError` while it is driven, and `ConfigError` for a sub-agent's turn whose root turn has not ended.
         """
-        from .journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
+        from turnwright.journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
 
         with self._deleting() as store:
             return await delete_turn(store, turn_id)
 
     async def prune(self, *, older_than: float) -> int:
         """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
-        from .journal.upkeep import prune_turns  # noqa: PLC0415 (as above)
+        from turnwright.journal.upkeep import prune_turns  # noqa: PLC0415 (as above)
 
         with self._deleting() as store:
             return await prune_turns(store, older_than)
@@ -1062,7 +1062,7 @@ class Engine(Generic[DepsT]):
     def _sync(self) -> "SyncLoop":
         """The event loop of a program that has none."""
         if self._sync_loop is None:
-            from .runtime.sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
+            from .sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
 
             self._sync_loop = SyncLoop()
         return self._sync_loop
@@ -1078,18 +1078,18 @@ class Engine(Generic[DepsT]):
         self, block: "Callable[[], AbstractAsyncContextManager[TurnStream[OutT]]]", name: str
     ) -> "AbstractContextManager[SyncTurnStream[OutT]]":
         """Return a block of a method of this engine, of that `name`, for a program without an event loop."""
-        from .runtime.turn_stream import iterated_stream  # noqa: PLC0415 (many programs read no stream)
+        from .turn_stream import iterated_stream  # noqa: PLC0415 (many programs read no stream)
 
         opened = iterated_stream(self._sync, block, instead=f"`async with engine.{name}(...)`")
         return Block(opened, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
 
     def _submitted(self) -> "SubmittedTurns":
-        from .runtime.submitted_turns import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
+        from .submitted_turns import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
 
         return SubmittedTurns(self.store, self.setup, self._runtime, self._work)
 
     def _handle(self, turn_id: str, agent: Agent[DepsT, OutT], deps: object) -> "TurnHandle[OutT]":
-        from .runtime.handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
+        from .handle import TurnHandle  # noqa: PLC0415 (many programs have no handles)
 
         wait, answer = partial(self._wait_for, turn_id, agent, deps), partial(self._answer_here, turn_id, agent, deps)
         return TurnHandle(self, turn_id, agent.name, cast("Callable[[], Awaitable[TurnResult[OutT]]]", wait), answer)
@@ -1153,7 +1153,7 @@ class Engine(Generic[DepsT]):
 
     async def _judge(self, authorize: Authorize, answering: Answering) -> str:
         """Ask the app whether an answer may be stored. Return the reason why not, or an empty text."""
-        from .hooks.asking import ask  # noqa: PLC0415 (many apps authorize no answers)
+        from turnwright.driver.hooks.asking import ask  # noqa: PLC0415 (many apps authorize no answers)
 
         try:
             verdict = await ask("authorize", authorize, answering, grace=self.setup.cancel_grace)
@@ -1283,7 +1283,7 @@ class Engine(Generic[DepsT]):
     def _background(self) -> "StartedTurns":
         self._need_open()  # it may have been closed while a turn was written
         if self._in_background is None:
-            from .runtime.started_turns import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
+            from .started_turns import StartedTurns  # noqa: PLC0415 (most turns are driven by their callers)
 
             self._in_background = StartedTurns(self._work, self._hub)
         return self._in_background
@@ -1309,7 +1309,7 @@ class Engine(Generic[DepsT]):
         subagents: Mapping[str, int] | None,
     ) -> "AsyncIterator[TurnStream]":
         """Follow a turn after the fact `after`, while `drive` drives it or waits for its driver."""
-        from .runtime.turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
+        from .turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
 
         under_way = True
 

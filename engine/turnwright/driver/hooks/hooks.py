@@ -7,8 +7,8 @@ from typing import ClassVar, Final, Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, HooksBase, MaybeAwaitable, TurnContext
 from turnwright.errors import ConfigError
+from turnwright.journal.result import TurnResult
 from turnwright.model.protocol import ModelRequest, ModelResponse
-from turnwright.result import TurnResult
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 

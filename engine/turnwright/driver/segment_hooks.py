@@ -11,14 +11,9 @@ from pydantic import JsonValue
 from turnwright._base.words import shown
 from turnwright.context import JsonObject, TurnContext
 from turnwright.errors import HookFailedError, Retry
-from turnwright.hooks.asking import RETRY
-from turnwright.hooks.chain import Chain, Hook, checked_guardrails, checked_hooks
-from turnwright.hooks.decisions import CallView, ChangeArguments, Reject, RequireApproval, ReturnResult
-from turnwright.hooks.guardrails import GuardrailKind
-from turnwright.hooks.hooks import Hooks
+from turnwright.journal.result import TurnResult
 from turnwright.message import FilePart
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
-from turnwright.result import TurnResult
 from turnwright.tools.batch_context import BatchContext, BeforeCall
 from turnwright.tools.errors import ToolError
 from turnwright.tools.result import ToolResult, bounded, plain, to_result
@@ -30,6 +25,11 @@ from turnwright_states.facts import CallMade, ModelReplied
 from turnwright_states.payload import frozen, thawed
 
 from .guards import Guards, InputGuards, OutputGuards
+from .hooks.asking import RETRY
+from .hooks.chain import Chain, Hook, checked_guardrails, checked_hooks
+from .hooks.decisions import CallView, ChangeArguments, Reject, RequireApproval, ReturnResult
+from .hooks.guardrails import GuardrailKind
+from .hooks.hooks import Hooks
 from .participants import Participants
 from .prepare_request import PrepareRequest
 from .review import Review, Reviewing

@@ -26,12 +26,12 @@ from turnwright import (
     tool_output_guardrail,
 )
 from turnwright.agent import OutputMode
-from turnwright.events import FactEvent, ResponseWithdrawnEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright.message import ToolResultPart
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError, TextDelta
 from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore
+from turnwright.transcript.events import FactEvent, ResponseWithdrawnEvent, TextDeltaEvent, TurnEndedEvent, TurnEvent
 from turnwright_states import CallStatus, Cause, EndReason, Finish, Limits, Outcome, Usage
 from turnwright_states import facts as f
 from turnwright_states.replay import replay

@@ -22,15 +22,15 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 from typing_extensions import TypeVar
 
+from turnwright.message import SentinelPart
 from turnwright_states import EndReason, Outcome, Turn, Usage
 from turnwright_states import facts as f
 from turnwright_states.fact import TOKENS, PublicFields, PublicPart, allow
 
-from .message import SentinelPart
-from .transcript.interrupt import Interrupt, JsonLine
-from .transcript.tool_phase import ToolPhase, assistant_id
-from .transcript.transcript import Transcript
-from .transcript.wording import notice_text
+from .interrupt import Interrupt, JsonLine
+from .tool_phase import ToolPhase, assistant_id
+from .transcript import Transcript
+from .wording import notice_text
 
 #: Only what followers of a turn use.
 __all__ = [

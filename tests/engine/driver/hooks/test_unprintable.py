@@ -18,7 +18,7 @@ from turnwright import (
     tool,
 )
 from turnwright.context import HooksBase
-from turnwright.hooks.guardrails import Guardrail
+from turnwright.driver.hooks.guardrails import Guardrail
 from turnwright.message import ToolResultPart
 from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.tools.errors import ToolError

@@ -16,11 +16,11 @@ from turnwright import (
     on_start,
     output_guardrail,
 )
-from turnwright.events import TextDeltaEvent
 from turnwright.model import ModelResponse, ScriptedModel, asks_for
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import Line
+from turnwright.transcript.events import TextDeltaEvent
 from turnwright_states import Cause, EndReason, Limits, Outcome
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]

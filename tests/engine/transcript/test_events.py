@@ -8,7 +8,10 @@ import pytest
 from pydantic import JsonValue
 
 from turnwright import Agent, Engine, FilePart, Message, ToolResult, tool
-from turnwright.events import (
+from turnwright.journal.event_bus import EventBus
+from turnwright.message import TextPart, ToolCallPart, ToolResultPart
+from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.transcript.events import (
     FactEvent,
     Interrupt,
     ReasoningDeltaEvent,
@@ -18,9 +21,6 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.journal.event_bus import EventBus
-from turnwright.message import TextPart, ToolCallPart, ToolResultPart
-from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright_states import EndReason, InterruptKind, Outcome, State, Usage
 from turnwright_states import facts as f
 

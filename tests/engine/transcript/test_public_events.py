@@ -10,7 +10,9 @@ from ag_ui.core import RunAgentInput
 from msgspec.structs import fields
 
 from turnwright import Agent, Engine, FilePart, Limits, Message, Price, ToolResult, tool
-from turnwright.events import (
+from turnwright.message import TextPart
+from turnwright.model import ModelError, ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright.transcript.events import (
     DeltaEvent,
     FactEvent,
     Interrupt,
@@ -25,8 +27,6 @@ from turnwright.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright.message import TextPart
-from turnwright.model import ModelError, ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright_protocols.ag_ui import AgUiEncoder
 from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f

@@ -19,12 +19,12 @@ from turnwright import (
     reject,
     tool,
 )
-from turnwright.hooks.guardrails import GuardrailKind
+from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright.journal.answers import Answer
+from turnwright.journal.result import TurnResult
 from turnwright.message import FilePart, Message, ToolCallPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
-from turnwright.result import TurnResult
 from turnwright.store import MemoryStore
 from turnwright_states import CallSettledInput, Cause, Decision, EndReason, Limits, Outcome
 from turnwright_states import facts as f
