@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright.model.anthropic.fast_events import read_event
+from turnwright.model.anthropic.reply_builder import read_event
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.json_text import MAX_DEPTH
 from turnwright.model.http.reply_builder import Builder
 from turnwright.model.http.reply_stream import MAX_QUICK, NOT_QUICK, ReplyStream, is_flat
 from turnwright.model.http.sse import MAX_EVENT
-from turnwright.model.openai_chat.fast_events import read_chunk
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder, read_chunk
 from turnwright.model.openai_chat.stream import ChatStream
 from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
@@ -229,7 +229,7 @@ class TestChatCompletions:
 
     def test_bound_exceeded_by_a_fast_chunk_ends_the_stream(self) -> None:
         """The text stays, the reply is none, and it is not complete, though a finish reason had come."""
-        stream = ChatStream(max_reply=1100)
+        stream = ChatStream(ReplyBuilder(max_reply=1100))
         stream.feed(sse(chunk({"content": "a"}, "stop"), done=False))
         assert stream.complete
         assert stream.feed(sse(chunk({"content": "b" * 200}), chunk({"content": "c"}), done=False)) == []

@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import mend_object, read_id, whole_object
-from turnwright.model.http.text_buffer import Meter, Pieces, TooLargeError, mend
+from turnwright.model.http.json_text import copy_object, read_id, read_text, whole_object
+from turnwright.model.http.text_buffer import Meter, Pieces, check_arguments, mend
 from turnwright.model.protocol import Delta, ReasoningDelta, ResponseToolCall, TextDelta
 
 from .block_order import answered_by, hosted_id
@@ -53,12 +53,10 @@ class BlockBuilder:
         if self.kind == TOOL:
             self._add_call(content)
         if self.kind == "redacted_thinking" and content.get("data"):
-            raw = json.dumps(content, ensure_ascii=False)
-            self._meter.take(len(raw))
-            self._redacted = mend_object(raw)
-        self._signature.add(text_of(content.get("signature")))
-        reasoning = self.thinking.add(text_of(content.get("thinking")))
-        text = self.text.add(text_of(content.get("text")))
+            self._redacted = copy_object(content, self._meter.take)
+        self._signature.add(read_text(content.get("signature")))
+        reasoning = self.thinking.add(read_text(content.get("thinking")))
+        text = self.text.add(read_text(content.get("text")))
         return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]
 
     def add_arguments(self, piece: str) -> str:
@@ -66,21 +64,19 @@ class BlockBuilder:
 
         Returns the new readable part.
         """
-        self._check(len(self._arguments) + len(piece))
+        check_arguments(len(self._arguments) + len(piece), self._max_arguments)
         return self._arguments.add(piece)
 
     def keep(self, content: Mapping[str, JsonValue]) -> bool:
         """Keep a block of the provider's tools. Returns whether it is one."""
         if hosted_id(content) or answered_by(content):
-            raw = json.dumps(content, ensure_ascii=False)
-            self._meter.reserve(len(raw))
-            self._hosted_block = mend_object(raw)
+            self._hosted_block = copy_object(content, self._meter.reserve)
         return self._hosted_block is not None
 
     def go_on(self, piece: str) -> None:
         """Add to the arguments of a call of the provider's tools."""
         if piece and self._hosted_block is not None and not self.stopped:
-            self._check(len(self._arguments) + len(piece))
+            check_arguments(len(self._arguments) + len(piece), self._max_arguments)
             before = self._meter.progress
             self._arguments.add(piece)
             # It is not progress of the reply.
@@ -142,19 +138,10 @@ class BlockBuilder:
             self._id = read_id(content.get("id"))
             self._meter.take(len(self._id))
         if not self.name:
-            self.name = mend(text_of(content.get("name")))
+            self.name = mend(read_text(content.get("name")))
             self._meter.take(len(self.name))
         if input_ and not self._input:
             raw = input_ if isinstance(input_, str) else json.dumps(input_, ensure_ascii=False)
-            self._check(len(raw))
+            check_arguments(len(raw), self._max_arguments)
             self._meter.take(len(raw))
             self._input = mend(raw)
-
-    def _check(self, length: int) -> None:
-        if length > self._max_arguments:
-            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
-
-
-def text_of(value: JsonValue) -> str:
-    """Return a text; empty for another value."""
-    return value if isinstance(value, str) else ""

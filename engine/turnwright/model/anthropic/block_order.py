@@ -15,6 +15,7 @@ from pydantic import JsonValue
 from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
 from turnwright.model.fit import sendable_name
 from turnwright.model.http.encoding import replies_of
+from turnwright.model.http.json_text import read_text
 
 Block = dict[str, JsonValue]
 
@@ -65,21 +66,17 @@ def in_order(message: Message) -> list[Block]:
 
 def hosted_id(block: Mapping[str, JsonValue]) -> str:
     """Return the id of a call of the provider's tools; empty for another block."""
-    return _text(block.get("id")) if block.get("type") in _HOSTED_CALLS else ""
+    return read_text(block.get("id")) if block.get("type") in _HOSTED_CALLS else ""
 
 
 def answered_by(block: Mapping[str, JsonValue]) -> str:
     """Return the id of the call that a result of the provider's tools answers; empty for another block."""
-    return _text(block.get("tool_use_id")) if _text(block.get("type")).endswith(_HOSTED_RESULT) else ""
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
+    return read_text(block.get("tool_use_id")) if read_text(block.get("type")).endswith(_HOSTED_RESULT) else ""
 
 
 def _is_kept(detail: Mapping[str, JsonValue]) -> bool:
     """Whether the entry is a block that is sent back: signed thinking, or one of the provider's tools."""
-    return bool(detail.get(_SEALS.get(_text(detail.get("type")), "")) or hosted_id(detail) or answered_by(detail))
+    return bool(detail.get(_SEALS.get(read_text(detail.get("type")), "")) or hosted_id(detail) or answered_by(detail))
 
 
 def is_thinking(block: Mapping[str, JsonValue]) -> bool:

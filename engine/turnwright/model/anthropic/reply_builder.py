@@ -5,13 +5,14 @@ Any field of an event may be missing, null or of another type; such fields are s
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_id
+from turnwright.model.http.json_text import read_id, read_object, read_text
 from turnwright.model.http.reply_builder import Builder, finish_of, last_reason, may_be_cut_off, plain_reason
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, check_calls, mend
 from turnwright.model.protocol import (
     Delta,
     ModelResponse,
@@ -22,9 +23,8 @@ from turnwright.model.protocol import (
 )
 from turnwright_states import Usage
 
-from .block_builder import OTHER, TOOL, BlockBuilder, text_of
+from .block_builder import OTHER, TOOL, BlockBuilder
 from .block_order import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
-from .fast_events import read_event
 
 _PAUSED: Final = "pause_turn"
 # The most pauses of one reply. The provider pauses after about ten uses of its tools.
@@ -35,6 +35,34 @@ _TELLING: Final = frozenset({"message_start", "message", "message_delta", "messa
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 # Together the tokens of the whole prompt.
 _PROMPT: Final = ("input_tokens", *_CACHED)
+
+
+class FastDelta(msgspec.Struct, gc=False):
+    """The piece of an event, in the field that its type names."""
+
+    type: Literal["text_delta", "thinking_delta", "input_json_delta"]
+    text: str = ""
+    thinking: str = ""
+    partial_json: str = ""
+
+
+class QuickEvent(msgspec.Struct, gc=False):
+    """The most common event: a `content_block_delta` without an error in it.
+
+    The plain path reads an event as JSON of any shape, in 110 function calls and 12 us; a long reply has thousands of
+    events. This decodes the relevant fields in 18 calls and 2 us. Every other field that the plain path reads must be
+    null, so any other event takes the plain path. A test compares both.
+    """
+
+    type: Literal["content_block_delta"]
+    index: int
+    delta: FastDelta
+    error: None = None
+    object: None = None
+
+
+#: Decodes a quick event. Raises one of `turnwright.model.http.reply_stream.NOT_QUICK` for any other event.
+read_event: Final = msgspec.json.Decoder(QuickEvent).decode
 
 
 class MessageBuilder(Builder):
@@ -69,17 +97,17 @@ class MessageBuilder(Builder):
 
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one event, or a whole `message`: see `Builder`."""
-        kind, message, delta = event.get("type"), _dict(event.get("message")), _dict(event.get("delta"))
+        kind, message, delta = event.get("type"), read_object(event.get("message")), read_object(event.get("delta"))
         if isinstance(kind, str) and kind in _TELLING:
             for source in (message, delta, event):
-                usage = _dict(source.get("usage"))
+                usage = read_object(source.get("usage"))
                 for name in ("output_tokens", *_PROMPT):
                     self._note_count(name, usage.get(name))
-                details = _dict(usage.get("output_tokens_details"))
+                details = read_object(usage.get("output_tokens_details"))
                 self._note_count("reasoning_tokens", details.get("thinking_tokens"))
-                created = _dict(usage.get("cache_creation"))
+                created = read_object(usage.get("cache_creation"))
                 self._note_count("cache_creation_1h_input_tokens", created.get("ephemeral_1h_input_tokens"))
-                stop_reason = text_of(source.get("stop_reason"))
+                stop_reason = read_text(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
                 self._stop_reason = last_reason(self._stop_reason, mend(stop_reason))
         match kind:
@@ -87,7 +115,7 @@ class MessageBuilder(Builder):
                 self._note_names(message or event)
                 return self._take_content((message or event).get("content"), whole=kind == "message")
             case "content_block_start":
-                return self._start(event.get("index"), _dict(event.get("content_block")))
+                return self._start(event.get("index"), read_object(event.get("content_block")))
             case "content_block_delta":
                 return self._go_on(event.get("index"), delta)
             case "content_block_stop":
@@ -230,7 +258,7 @@ class MessageBuilder(Builder):
         if isinstance(content, str):
             content = [{"type": "text", "text": content}]
         parts = content if isinstance(content, list) else []
-        deltas = [delta for index, part in enumerate(parts) for delta in self._start(index, _dict(part))]
+        deltas = [delta for index, part in enumerate(parts) for delta in self._start(index, read_object(part))]
         for block in self._blocks:
             block.stopped = block.stopped or whole
         return deltas
@@ -239,11 +267,10 @@ class MessageBuilder(Builder):
         """Begin a block, even if another one is open at its index."""
         block = self._at(index)
         if block is None or not block.repeated_by(content):
-            kind = content.get("type")
-            block = self._open(index, kind if isinstance(kind, str) else "")
+            block = self._open(index, read_text(content.get("type")))
         if block.kind == OTHER:
             # Work on the provider's side counts once, however often its block begins.
-            block_key = str(index), text_of(content.get("type")), read_id(content.get("id"))
+            block_key = str(index), read_text(content.get("type")), read_id(content.get("id"))
             if block_key not in self._other_keys:
                 self._other_keys.add(block_key)
                 self._meter.take(sum(map(len, block_key)))
@@ -305,8 +332,7 @@ class MessageBuilder(Builder):
     def _open(self, index: JsonValue, kind: str) -> "BlockBuilder":
         if kind == TOOL:
             self._calls += 1
-            if self._calls > MAX_CALLS:
-                raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
+            check_calls(self._calls)
         self._note_first()
         block = BlockBuilder(kind, self._meter, self._max_arguments)
         if block.kind != OTHER:
@@ -326,8 +352,4 @@ def _read_field(delta: Mapping[str, JsonValue], kind: str, field: str) -> JsonVa
 def _arguments(delta: Mapping[str, JsonValue]) -> str:
     piece = _read_field(delta, "input_json_delta", "partial_json")
     # An object instead of a text is complete.
-    return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else text_of(piece)
-
-
-def _dict(value: JsonValue) -> Mapping[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
+    return json.dumps(piece, ensure_ascii=False) if isinstance(piece, dict) and piece else read_text(piece)

@@ -12,7 +12,6 @@ from typing_extensions import override
 
 from turnwright.model.http.encoding import dump
 from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta
 
 from .reply_builder import MessageBuilder
@@ -31,11 +30,11 @@ _EVENTS: Final = frozenset(
 )
 
 
-class MessagesStream(ReplyStream):
-    """Decodes one response. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
+class MessagesStream(ReplyStream[MessageBuilder]):
+    """Decodes one response. See `ReplyStream`.
 
     The reply ends at `message_stop`. After a stop reason it also ends at the `[DONE]` that some gateways append.
-    A paused reply continues in another response, whose decoder has the same `message`.
+    A paused reply continues in another response, whose decoder has the same `builder`.
     Source: "Streaming Messages" and "Server tools" of Anthropic's documentation.
     """
 
@@ -43,26 +42,18 @@ class MessagesStream(ReplyStream):
     REASON: ClassVar = "stop reason"
     QUICK: ClassVar = b"event: content_block_delta\ndata: {"
 
-    def __init__(
-        self,
-        *,
-        max_reply: int = MAX_REPLY,
-        max_arguments: int = MAX_ARGUMENTS,
-        message: MessageBuilder | None = None,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        self._message = message or MessageBuilder(max_reply=max_reply, max_arguments=max_arguments)
+    def __init__(self, builder: MessageBuilder | None = None, **options: Unpack[StreamOptions]) -> None:
         self._options = options
-        super().__init__(self._message, **options)
+        super().__init__(builder or MessageBuilder(), **options)
 
     @override
     def resumed(self, body: bytes, /) -> "tuple[MessagesStream, bytes] | None":
-        content = self._message.resume() if self.complete else None
+        content = self._builder.resume() if self.complete else None
         if not content:
             return None
         request = json.loads(body)
         request["messages"].append({"role": "assistant", "content": content})
-        return MessagesStream(message=self._message, **self._options), dump(request)
+        return MessagesStream(self._builder, **self._options), dump(request)
 
     def _take(self, event: str, data: str) -> list[Delta]:
         # The data of an event may lack the type that its name says.
@@ -70,13 +61,13 @@ class MessagesStream(ReplyStream):
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
         kind = chunk.get("type")
-        deltas = self._message.add(chunk if isinstance(kind, str) and kind else {**chunk, "type": event})
-        self._whole = self._whole or self._message.stopped
+        deltas = self._builder.add(chunk if isinstance(kind, str) and kind else {**chunk, "type": event})
+        self._whole = self._whole or self._builder.stopped
         return deltas
 
     def _finish(self) -> None:
         # The API has no `[DONE]`. Gateways append it to broken replies too.
-        self._whole = self._message.finished
+        self._whole = self._builder.finished
 
     def _is_reply(self, body: dict[str, JsonValue]) -> bool:
         return body.get("type") == "message" or ("type" not in body and isinstance(body.get("content"), list))

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
-from .json_text import read_json
+from .json_text import read_json, read_object
 from .retry_after import length_of, wait_in_words
 
 # The keys of an error's name: OpenAI, Google, TGI, AWS and OpenRouter.
@@ -54,11 +54,12 @@ def understand(value: JsonValue) -> ErrorBody:
             status = status or _as_status(name)
         for key in _WAITS:
             wait = _length(source.get(key)) if wait is None else wait
-    metadata = _dict(error.get("metadata"))
+    metadata = read_object(error.get("metadata"))
     if metadata.get("flagged_input"):
         names.add("flagged_input")
     behind = _behind(metadata.get("raw"))
-    headers = {name.lower(): text for name, text in _dict(metadata.get("headers")).items() if isinstance(text, str)}
+    all_headers = read_object(metadata.get("headers"))
+    headers = {name.lower(): text for name, text in all_headers.items() if isinstance(text, str)}
     words = behind.words or words
     for seconds in (wait_in_words(words), behind.wait):
         wait = seconds if wait is None else wait
@@ -83,11 +84,11 @@ def _sources(value: dict[str, JsonValue], error: dict[str, JsonValue]) -> Iterat
     """Return every object of a body that may contain the error's name, the best first."""
     yield error
     yield value
-    yield _dict(error.get("innererror"))
-    yield _dict(error.get("metadata"))
+    yield read_object(error.get("innererror"))
+    yield read_object(error.get("metadata"))
     details = error.get("details")
     for detail in details[:_REASONS] if isinstance(details, list) else ():
-        yield _dict(detail)
+        yield read_object(detail)
 
 
 def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
@@ -108,10 +109,6 @@ def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
 
 def _first(value: JsonValue) -> JsonValue:
     return value[0] if isinstance(value, list) and value else None
-
-
-def _dict(value: JsonValue) -> dict[str, JsonValue]:
-    return value if isinstance(value, dict) else {}
 
 
 def _length(value: JsonValue) -> float | None:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from pydantic import JsonValue
@@ -60,8 +60,10 @@ def is_complete(raw: str) -> bool:
         return False
 
 
-def mend_object(raw: str) -> dict[str, JsonValue]:
-    """Return the object that was written as `raw`, with texts that can be stored: see `mend`."""
+def copy_object(value: Mapping[str, JsonValue], count: Callable[[int], None]) -> dict[str, JsonValue]:
+    """Return a copy of an object with texts that can be stored (see `mend`), after its size was counted."""
+    raw = json.dumps(value, ensure_ascii=False)
+    count(len(raw))
     fields: dict[str, JsonValue] = json.loads(mend(raw))
     return fields
 
@@ -102,6 +104,16 @@ _KINDS: Final[Mapping[type, str]] = {
     bool: "a boolean",
     type(None): "null",
 }
+
+
+def read_text(value: JsonValue) -> str:
+    """Return a text; empty for another value."""
+    return value if isinstance(value, str) else ""
+
+
+def read_object(value: JsonValue) -> dict[str, JsonValue]:
+    """Return an object; empty for another value."""
+    return value if isinstance(value, dict) else {}
 
 
 def read_count(value: JsonValue) -> int | None:

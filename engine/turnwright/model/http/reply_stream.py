@@ -5,18 +5,19 @@ else. The decoder of an API interprets events; this module decides when a respon
 
 `sse` frames everything that the format allows, and `json_text` reads all JSON that servers send. Most events need
 neither: a quick event is one line of small JSON behind a fixed prefix. Its data are cut out of the bytes, and the
-`fast_events` of an API decode the relevant fields. From any other event on, the plain path reads the stream. Tests
-compare both paths for all kinds of events, and for recorded streams with changed bytes.
+builder of an API decodes the relevant fields (`Builder.add_quickly`). From any other event on, the plain path reads
+the stream. Tests compare both paths for all kinds of events, and for recorded streams with changed bytes.
 """
 
 import codecs
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable
-from typing import ClassVar, Final, Literal, TypedDict
+from typing import ClassVar, Final, Generic, Literal, TypedDict
 
 import msgspec
 from pydantic import JsonValue
+from typing_extensions import TypeVar
 
 from turnwright.model.protocol import Delta, ModelError, ModelResponse
 from turnwright_states import Cause
@@ -64,7 +65,10 @@ class StreamOptions(TypedDict, total=False):
     max_chunks: int
 
 
-class ReplyStream(ABC):
+B_co = TypeVar("B_co", bound=Builder, default=Builder, covariant=True)
+
+
+class ReplyStream(ABC, Generic[B_co]):
     """Decodes the bytes of one response into deltas, and at the end into the reply or an error.
 
         for data in response:
@@ -87,7 +91,7 @@ class ReplyStream(ABC):
 
     def __init__(
         self,
-        builder: Builder,
+        builder: B_co,
         *,
         secrets: Collection[str] = (),
         where: str = SERVER,

@@ -22,6 +22,18 @@ class TooLargeError(ValueError):
     """A reply exceeds a limit. The message names the part and the limit."""
 
 
+def check_arguments(length: int, most: int) -> None:
+    """Raise `TooLargeError` for arguments of a call that are longer than `most` characters."""
+    if length > most:
+        raise TooLargeError(f"the arguments of a call are longer than {most:,} characters")
+
+
+def check_calls(count: int) -> None:
+    """Raise `TooLargeError` for more calls than a reply may ask for."""
+    if count > MAX_CALLS:
+        raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
+
+
 class Meter:
     """A counter of a reply's memory, so that no server can fill it.
 

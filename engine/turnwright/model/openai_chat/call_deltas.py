@@ -7,15 +7,22 @@ names come once, with every delta, or never. Arguments come as pieces of text, a
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
+import msgspec
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import is_complete, mend_object, read_id, read_index, whole_object
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, Meter, Pieces, TooLargeError, mend
+from turnwright.model.http.json_text import (
+    copy_object,
+    is_complete,
+    read_id,
+    read_index,
+    read_object,
+    read_text,
+    whole_object,
+)
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, check_arguments, check_calls, mend
 from turnwright.model.protocol import Delta, ResponseToolCall, ToolCallDelta
-
-from .fast_events import QuickCall
 
 # The memory of a call without its texts, counted as characters.
 _CALL_SIZE: Final = 256
@@ -28,6 +35,25 @@ _NO_ARGUMENTS: Final = "{}{"
 _LONGEST_NAME: Final = 256
 # The braces of an object, and strings, in which a brace does not count.
 _MARK: Final = re.compile(r'\\.?|["{}]', re.DOTALL)
+
+
+Nothing = Literal[""] | None
+
+
+class QuickFunction(msgspec.Struct, gc=False):
+    """A piece of the arguments of a call that has begun."""
+
+    arguments: str = ""
+    name: Nothing = None
+
+
+class QuickCall(msgspec.Struct, gc=False):
+    """A piece of the call with this index."""
+
+    index: int
+    function: QuickFunction
+    id: Nothing = None
+    extra_content: None = None
 
 
 class _CallBuilder:
@@ -76,8 +102,7 @@ class _CallBuilder:
         # First what is cheap: a text of these arguments is long, and nearly all pieces are shorter.
         if self._end == "}" and len(piece) == len(self.arguments) and self.whole and piece == str(self.arguments):
             return ""
-        if len(self.arguments) + len(piece) > self._max_arguments:
-            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
+        check_arguments(len(self.arguments) + len(piece), self._max_arguments)
         readable = self.arguments.add(piece)
         self._follow(piece)
         return readable
@@ -85,9 +110,7 @@ class _CallBuilder:
     def keep_extra(self, extra: JsonValue) -> None:
         """Keep the first value, if it is not empty, that the provider requires back with the call."""
         if self.extra is None and isinstance(extra, dict) and extra:
-            raw = json.dumps(extra, ensure_ascii=False)
-            self._meter.take(len(raw))
-            self.extra = mend_object(raw)
+            self.extra = copy_object(extra, self._meter.take)
 
     def goes_on(self, function: dict[str, JsonValue]) -> bool:
         """Whether an entry with the id of this call continues it.
@@ -198,8 +221,7 @@ class CallAssembler:
         deltas: list[Delta] = []
         for entry in entries:
             if isinstance(entry, dict):
-                function = entry.get("function")
-                deltas += self._add(entry, function if isinstance(function, dict) else {})
+                deltas += self._add(entry, read_object(entry.get("function")))
         return deltas
 
     def add_quickly(self, entry: QuickCall, deltas: list[Delta]) -> None:
@@ -287,8 +309,7 @@ class CallAssembler:
         return ToolCallDelta(call.number, call.name, piece)
 
     def _begin(self) -> _CallBuilder:
-        if len(self._calls) == MAX_CALLS:
-            raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
+        check_calls(len(self._calls) + 1)
         call = _CallBuilder(self._meter, self._max_arguments)
         self._calls.append(call)
         return call
@@ -334,7 +355,7 @@ def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]
     name, arguments = function.get("name"), function.get("arguments")
     if call_id and call.id and call_id != call.id:
         # The arguments of a call begin with a brace, so other ones continue those of its name.
-        is_continued = call.begun and name == call.name and not _text(arguments).lstrip().startswith("{")
+        is_continued = call.begun and name == call.name and not read_text(arguments).lstrip().startswith("{")
         return not is_continued and (bool(name) or not call.name or arguments is None or call.whole)
     if not name or not call.whole:
         return False
@@ -343,7 +364,3 @@ def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]
 
 def _speaks(arguments: JsonValue) -> bool:
     return bool(arguments.strip() if isinstance(arguments, str) else arguments)
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""

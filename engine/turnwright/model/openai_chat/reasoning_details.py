@@ -5,13 +5,12 @@ with the last one, sometimes alone. The signature covers the entire text, so com
 order. The server rejects a piece sent back as an entry.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import mend_object
+from turnwright.model.http.json_text import copy_object, read_text
 from turnwright.model.http.text_buffer import Meter, Pieces
 
 # The memory of an entry without its texts, and of a field of it, counted as characters.
@@ -54,8 +53,7 @@ class Details:
         return tuple(entry.value() for entry in self._entries if entry.sealed or entry.kind == _SUMMARY)
 
     def _add(self, piece: dict[str, JsonValue]) -> None:
-        kind, index = piece.get("type"), piece.get("index")
-        kind = kind if isinstance(kind, str) else ""
+        kind, index = read_text(piece.get("type")), piece.get("index")
         place = (kind, index) if isinstance(index, int) else None
         entry = self._by_place.get(place) if place else self._last(kind)
         if entry is None or not entry.takes(piece):
@@ -105,7 +103,8 @@ class _DetailBuilder:
         return text
 
     def _keep(self, name: str, value: JsonValue) -> None:
-        raw = json.dumps({name: value}, ensure_ascii=False)
+        self._meter.reserve(_FIELD_SIZE)
         # Of the other fields, only a signature or encrypted reasoning adds to the reply.
-        (self._meter.take if name in _SEALS and value else self._meter.reserve)(len(raw) + _FIELD_SIZE)
-        self._fields.update(mend_object(raw))
+        self._fields.update(
+            copy_object({name: value}, self._meter.take if name in _SEALS and value else self._meter.reserve)
+        )

@@ -4,8 +4,9 @@ Any field of a chunk may be missing, null or of another type; such fields are sk
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Final, cast
+from typing import Final, Literal, cast
 
+import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
@@ -14,8 +15,7 @@ from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, P
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Usage
 
-from .call_deltas import CallAssembler
-from .fast_events import read_chunk
+from .call_deltas import CallAssembler, Nothing, QuickCall
 from .reasoning_details import Details
 
 # The memory of a choice without its texts, counted as characters.
@@ -40,6 +40,55 @@ _DETAILS: Final = {
 
 # Some servers send these words instead of null while the reply continues.
 _NOT_FINISHED: Final = frozenset({"null", "none"})
+
+
+class FastChoiceDelta(msgspec.Struct, gc=False):
+    """The piece in a chunk."""
+
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: list[QuickCall] | None = None
+    function_call: None = None
+    refusal: Nothing = None
+    reasoning_details: tuple[()] | None = None
+    reasoning_text: Nothing = None
+    thinking: Nothing = None
+    thinking_blocks: tuple[()] | None = None
+
+
+class QuickChoice(msgspec.Struct, gc=False):
+    """The choice with index 0, continued."""
+
+    delta: FastChoiceDelta
+    index: Literal[0] | None = 0
+    finish_reason: Nothing = None
+    message: None = None
+    usage: None = None
+    error: None = None
+    object: None = None
+    type: None = None
+
+
+class QuickChunk(msgspec.Struct, gc=False):
+    """The most common chunk: it continues one choice, without any error. Some providers send the usage with each.
+
+    The plain path reads a chunk as JSON of any shape, with every field that some provider uses, in 160 function calls
+    and 20 us; a long reply has thousands of chunks. This decodes the relevant fields in 20 calls and 2.5 us. Every
+    other field that the plain path reads must be null, so any other chunk takes the plain path. A test compares both.
+    """
+
+    choices: tuple[QuickChoice]
+    usage: dict[str, object] | None = None
+    kind: Literal["chat.completion.chunk", "chat.completion", ""] | None = msgspec.field(name="object", default=None)
+    type: None = None
+    error: None = None
+    x_groq: None = None
+    base_resp: None = None
+
+
+#: Decodes a quick chunk. Raises one of `turnwright.model.http.reply_stream.NOT_QUICK` for any other chunk.
+read_chunk: Final = msgspec.json.Decoder(QuickChunk).decode
 
 
 class ReplyBuilder(Builder):

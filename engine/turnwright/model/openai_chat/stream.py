@@ -12,7 +12,6 @@ from pydantic import JsonValue
 from turnwright.model.http.error_body import understand
 from turnwright.model.http.json_text import read_index
 from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta, TextDelta
 
 from .reply_builder import ReplyBuilder
@@ -32,8 +31,8 @@ _MINIMAX: Final[dict[int, JsonValue]] = {
 }
 
 
-class ChatStream(ReplyStream):
-    """Decodes one response, up to `[DONE]`. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
+class ChatStream(ReplyStream[ReplyBuilder]):
+    """Decodes one response, up to `[DONE]`. See `ReplyStream`.
 
     A refusal in a field of its own becomes the text, if the reply has no other answer.
     """
@@ -42,28 +41,21 @@ class ChatStream(ReplyStream):
     REASON: ClassVar = "finish reason"
     QUICK: ClassVar = b"data: {"
 
-    def __init__(
-        self,
-        *,
-        max_reply: int = MAX_REPLY,
-        max_arguments: int = MAX_ARGUMENTS,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        self._chat = ReplyBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(self._chat, **options)
+    def __init__(self, builder: ReplyBuilder | None = None, **options: Unpack[StreamOptions]) -> None:
+        super().__init__(builder or ReplyBuilder(), **options)
 
     def end(self) -> list[Delta]:
         """End the bytes. Returns the deltas of the last event, or the refusal that becomes the text."""
         if self._has_ended:
             return []
         deltas = super().end()
-        return [*deltas, TextDelta(self._chat.refusal)] if self._chat.refusal else deltas
+        return [*deltas, TextDelta(self._builder.refusal)] if self._builder.refusal else deltas
 
     def _is_complete(self) -> bool:
-        return super()._is_complete() and self._chat.broken is None
+        return super()._is_complete() and self._builder.broken is None
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks have no kinds)
-        return self._chat.add(chunk)
+        return self._builder.add(chunk)
 
     def _finish(self) -> None:
         self._whole = True
@@ -79,11 +71,11 @@ class ChatStream(ReplyStream):
         return (chunk, *_faults(chunk), *(choices if isinstance(choices, list) else ()))
 
     def _explain(self) -> None:
-        cause = self._chat.broken
+        cause = self._builder.broken
         if cause is None:
             super()._explain()
         else:
-            word = self._chat.reply().finish_reason
+            word = self._builder.reply().finish_reason
             self._fail(f"{self._where} broke its reply off: the finish reason was {word!r}", cause)
 
 

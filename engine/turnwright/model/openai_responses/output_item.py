@@ -6,8 +6,8 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import mend_object, read_id, read_index, whole_object
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, TooLargeError, mend
+from turnwright.model.http.json_text import copy_object, read_id, read_index, read_text, whole_object
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, check_arguments, mend
 from turnwright.model.protocol import ResponseToolCall
 
 from .kept_items import BLANK_LINE, REASONING, Item
@@ -112,7 +112,7 @@ class OutputItem:
 
     def add_arguments(self, piece: str) -> str:
         """Add to the arguments of a call. Returns the new readable part. Raises `TooLargeError`."""
-        self._check(len(self._arguments) + len(piece))
+        check_arguments(len(self._arguments) + len(piece), self._max_arguments)
         return self._arguments.add(piece)
 
     def complete_arguments(self, whole: JsonValue) -> str:
@@ -124,7 +124,7 @@ class OutputItem:
         text = json.dumps(whole, ensure_ascii=False) if isinstance(whole, dict) and whole else whole
         if not isinstance(text, str):
             return ""
-        self._check(len(text))
+        check_arguments(len(text), self._max_arguments)
         return self._arguments.complete(text)
 
     def describe(self, item: Mapping[str, JsonValue]) -> None:
@@ -132,16 +132,14 @@ class OutputItem:
         self.id = self.id or self._take_name(read_id(item.get("id")))
         if self.kind == FUNCTION_CALL:
             self.call_id = self.call_id or self._take_name(read_id(item.get("call_id")), counts=True)
-            self.name = self.name or self._take_name(_text(item.get("name")), counts=True)
+            self.name = self.name or self._take_name(read_text(item.get("name")), counts=True)
         elif self.kind == MESSAGE:
-            self.phase = self.phase or self._take_name(_text(item.get("phase")))
+            self.phase = self.phase or self._take_name(read_text(item.get("phase")))
 
     def keep(self, item: Mapping[str, JsonValue]) -> None:
         """Keep the complete item as it is. Only the first one counts."""
         if self.raw is None:
-            raw = json.dumps(item, ensure_ascii=False)
-            self._meter.take(len(raw))
-            self.raw = mend_object(raw)
+            self.raw = copy_object(item, self._meter.take)
 
     def annotate(self, content: JsonValue) -> None:
         """Keep the annotations in the complete content of a message. Only the first ones count."""
@@ -150,9 +148,7 @@ class OutputItem:
         )
         annotations = [annotation for each_list in parts if isinstance(each_list, list) for annotation in each_list]
         if annotations and not self.annotations:
-            raw = json.dumps({"annotations": annotations}, ensure_ascii=False)
-            self._meter.take(len(raw))
-            kept_annotations = mend_object(raw).get("annotations")
+            kept_annotations = copy_object({"annotations": annotations}, self._meter.take)["annotations"]
             self.annotations = kept_annotations if isinstance(kept_annotations, list) else []
 
     @property
@@ -184,10 +180,6 @@ class OutputItem:
         (self._meter.take if counts else self._meter.reserve)(len(name))
         return mend(name)
 
-    def _check(self, length: int) -> None:
-        if length > self._max_arguments:
-            raise TooLargeError(f"the arguments of a call are longer than {self._max_arguments:,} characters")
-
 
 def texts_of(content: JsonValue) -> list[str]:
     """Return the texts and refusals in a content, or in a summary."""
@@ -197,9 +189,5 @@ def texts_of(content: JsonValue) -> list[str]:
 def text_of(part: JsonValue) -> str:
     """Return the text of a part of a content: a text, or the text or refusal in it."""
     if not isinstance(part, dict):
-        return _text(part)
-    return _text(part.get("text")) or _text(part.get("refusal"))
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
+        return read_text(part)
+    return read_text(part.get("text")) or read_text(part.get("refusal"))

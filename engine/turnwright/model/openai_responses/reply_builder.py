@@ -5,17 +5,17 @@ Any field of an event may be missing, null or of another type; such fields are s
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final, Literal
 
+import msgspec
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_count, read_id, read_index
+from turnwright.model.http.json_text import read_count, read_id, read_index, read_object, read_text
 from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_REPLY, TooLargeError, mend
+from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, check_calls, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
 from turnwright_states import Finish
 
-from .fast_events import read_event
 from .kept_items import BLANK_LINE, CALL, ITEM, KEPT, REASONING, entries, is_encrypted, is_sent, order_entry
 from .output_item import FUNCTION_CALL, MESSAGE, Channel, OutputItem, text_of, texts_of
 
@@ -50,6 +50,31 @@ _DETAILS: Final = (
 )
 
 
+# Indexes with more digits are not indexes to the plain path.
+_Index = Annotated[int, msgspec.Meta(gt=-(10**9), lt=10**9)]
+
+
+class QuickEvent(msgspec.Struct, gc=False):
+    """The most common event: a `response.output_text.delta` without an error in it.
+
+    Every other field that the plain path reads must be null, so any other event takes the plain path. A test compares
+    both.
+    """
+
+    type: Literal["response.output_text.delta"]
+    output_index: _Index
+    content_index: _Index
+    delta: str
+    item_id: str = ""
+    response: None = None
+    error: None = None
+    object: None = None
+
+
+#: Decodes a quick event. Raises one of `turnwright.model.http.reply_stream.NOT_QUICK` for any other event.
+read_event: Final = msgspec.json.Decoder(QuickEvent).decode
+
+
 class ResponseBuilder(Builder):
     """Builds one reply from its events, in their order.
 
@@ -76,15 +101,15 @@ class ResponseBuilder(Builder):
 
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one event, or a whole `response`: see `Builder`."""
-        kind = _text(event.get("type"))
+        kind = read_text(event.get("type"))
         response = event.get("response")
         if kind in ENDS:
-            return self._close(_dict(response), ENDS[kind])
+            return self._close(read_object(response), ENDS[kind])
         if isinstance(response, dict):
             self._note_response(response)
             return []
         if not kind:
-            whole = isinstance(event.get("output"), list) and _text(event.get("status")) not in PENDING
+            whole = isinstance(event.get("output"), list) and read_text(event.get("status")) not in PENDING
             return self._close(event, "completed") if whole else []
         name, _, phase = kind.rpartition(".")
         take = _TAKERS.get(name)
@@ -150,28 +175,28 @@ class ResponseBuilder(Builder):
 
     def _note_response(self, response: Mapping[str, JsonValue]) -> None:
         self._note_names(response)
-        usage = _dict(response.get("usage"))
+        usage = read_object(response.get("usage"))
         for name, other_name in _COUNTS:
             self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other_name))
         for place, name, theirs in _DETAILS:
-            self._note_count(name, _dict(usage.get(place)).get(theirs))
+            self._note_count(name, read_object(usage.get(place)).get(theirs))
         self._note_cost(usage)
 
     def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
         """End the reply. The items of the response fill in for missing ones, and their order counts."""
         self._note_response(response)
-        response_status = _text(response.get("status"))
+        response_status = read_text(response.get("status"))
         status = response_status if response_status in ENDS.values() else status
-        reason = _text(_dict(response.get("incomplete_details")).get("reason"))
+        reason = read_text(read_object(response.get("incomplete_details")).get("reason"))
         self._meter.reserve(len(reason))
         self._status, self._reason = status, mend(reason)
         output = response.get("output")
         items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-        items = [item for item in items if _text(item.get("type"))]
+        items = [item for item in items if read_text(item.get("type"))]
         deltas: list[Delta] = []
         order: list[OutputItem] = []
         for item, matched_item in zip(items, self._match_items(items), strict=True):
-            output_item = matched_item or self._open(_text(item.get("type")))
+            output_item = matched_item or self._open(read_text(item.get("type")))
             deltas += [] if output_item.done else self._complete(output_item, item)
             order.append(output_item)
         placed = set(map(id, order))
@@ -190,7 +215,7 @@ class ResponseBuilder(Builder):
             for number, item in enumerate(items):
                 mark = read_id(item.get(name))
                 candidates = (
-                    items_by_mark.get((_text(item.get("type")), mark)) if mark and matches[number] is None else None
+                    items_by_mark.get((read_text(item.get("type")), mark)) if mark and matches[number] is None else None
                 )
                 if candidates:
                     matches[number] = output_item = candidates.popleft()
@@ -199,8 +224,8 @@ class ResponseBuilder(Builder):
 
     def take_item(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:
         """Take an event that begins or completes an item."""
-        item, is_done = _dict(event.get("item")), phase == "done"
-        kind = _text(item.get("type"))
+        item, is_done = read_object(event.get("item")), phase == "done"
+        kind = read_text(item.get("type"))
         if not kind:
             return []
         item_id, index = read_id(item.get("id")), read_index(event.get("output_index"))
@@ -225,7 +250,7 @@ class ResponseBuilder(Builder):
         """Take the complete form of an item."""
         output_item.describe(item)
         output_item.is_added = output_item.done = True
-        output_item.is_complete = _COMPLETE.get(_text(item.get("status")))
+        output_item.is_complete = _COMPLETE.get(read_text(item.get("status")))
         if output_item.kind == MESSAGE:
             output_item.annotate(item.get("content"))
             return self._complete_text(output_item, "".join(texts_of(item.get("content"))))
@@ -265,7 +290,7 @@ class ResponseBuilder(Builder):
         item = self._at(event, FUNCTION_CALL) if piece else None
         if item is None:
             return []
-        new = item.complete_arguments(piece) if phase == "done" else item.add_arguments(_text(piece))
+        new = item.complete_arguments(piece) if phase == "done" else item.add_arguments(read_text(piece))
         return self._show(item, new)
 
     def _take_thought(self, event: Mapping[str, JsonValue], phase: str, channel: Channel, index: str) -> list[Delta]:
@@ -328,8 +353,7 @@ class ResponseBuilder(Builder):
     def _open(self, kind: str) -> OutputItem:
         if kind == FUNCTION_CALL:
             self._calls += 1
-            if self._calls > MAX_CALLS:
-                raise TooLargeError(f"the reply asks for more than {MAX_CALLS:,} calls")
+            check_calls(self._calls)
         self._note_first()
         self._meter.reserve(len(kind))
         item = OutputItem(mend(kind), self._meter, self._max_arguments)
@@ -380,11 +404,3 @@ _TAKERS: Final[Mapping[str, Callable[[ResponseBuilder, Mapping[str, JsonValue], 
     "response.reasoning": ResponseBuilder.take_thought,
     "response.function_call_arguments": ResponseBuilder.take_arguments,
 }
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _dict(value: JsonValue) -> Mapping[str, JsonValue]:
-    return value if isinstance(value, dict) else {}

@@ -10,14 +10,13 @@ from typing import ClassVar, Unpack
 from pydantic import JsonValue
 
 from turnwright.model.http.reply_stream import ReplyStream, StreamOptions
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY
 from turnwright.model.protocol import Delta
 
 from .reply_builder import ENDS, FAILED, PENDING, ResponseBuilder
 
 
-class ResponsesStream(ReplyStream):
-    """Decodes one response. See `ReplyStream`, and `Builder` for `max_reply` and `max_arguments`.
+class ResponsesStream(ReplyStream[ResponseBuilder]):
+    """Decodes one response. See `ReplyStream`.
 
     The reply ends at `response.completed` or `response.incomplete`. Gateways append `[DONE]`, which ends no reply.
     Source: "Streaming events" of OpenAI's Responses API.
@@ -27,27 +26,20 @@ class ResponsesStream(ReplyStream):
     REASON: ClassVar = "response.completed event"
     QUICK: ClassVar = b"event: response.output_text.delta\ndata: {"
 
-    def __init__(
-        self,
-        *,
-        max_reply: int = MAX_REPLY,
-        max_arguments: int = MAX_ARGUMENTS,
-        **options: Unpack[StreamOptions],
-    ) -> None:
-        self._response = ResponseBuilder(max_reply=max_reply, max_arguments=max_arguments)
-        super().__init__(self._response, **options)
+    def __init__(self, builder: ResponseBuilder | None = None, **options: Unpack[StreamOptions]) -> None:
+        super().__init__(builder or ResponseBuilder(), **options)
 
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
         kind = chunk.get("type")
         # The data of an event may lack the type that its name says.
         has_event_name = not (isinstance(kind, str) and kind) and event.startswith("response.")
-        deltas = self._response.add({**chunk, "type": event} if has_event_name else chunk)
-        self._whole = self._whole or self._response.finished
+        deltas = self._builder.add({**chunk, "type": event} if has_event_name else chunk)
+        self._whole = self._whole or self._builder.finished
         return deltas
 
     def _finish(self) -> None:
         # The API has no `[DONE]`. Gateways append it to broken replies too.
-        self._whole = self._response.finished
+        self._whole = self._builder.finished
 
     def _is_reply(self, body: dict[str, JsonValue]) -> bool:
         status = body.get("status")

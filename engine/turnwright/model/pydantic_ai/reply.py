@@ -10,7 +10,16 @@ from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
 from turnwright.model.http.reply_builder import BROKEN, finish_of, may_be_cut_off, plain_reason
-from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS, MAX_CHUNKS, Meter, Pieces, TooLargeError, mend
+from turnwright.model.http.text_buffer import (
+    MAX_ARGUMENTS,
+    MAX_CHUNKS,
+    Meter,
+    Pieces,
+    TooLargeError,
+    check_arguments,
+    check_calls,
+    mend,
+)
 from turnwright.model.protocol import (
     Delta,
     ModelError,
@@ -28,7 +37,6 @@ from .provider_details import details_of
 
 # The memory of a part without its texts, counted as characters.
 _PART_SIZE: Final = 256
-_MANY_CALLS: Final = f"the reply asks for more than {MAX_CALLS:,} calls"
 
 
 class _Call(NamedTuple):
@@ -106,8 +114,7 @@ class Hearing:
     def _start_call(self, index: int, part: pai.ToolCallPart) -> Iterator[Delta]:
         """Return the first delta of a call. Arguments that are not text have no deltas."""
         number = self._calls[index].number if index in self._calls else len(self._calls)
-        if number >= MAX_CALLS:
-            raise TooLargeError(_MANY_CALLS)
+        check_calls(number + 1)
         self._calls[index] = call = _Call(number, mend(part.tool_name), Pieces(self._meter))
         yield ToolCallDelta(number, call.tool, call.arguments.add(part.args if isinstance(part.args, str) else ""))
 
@@ -129,8 +136,7 @@ def whole_reply(response: pai.ModelResponse, first: float | None = None) -> Mode
     waited for; `TooLargeError` for arguments that are too long, and for too many calls.
     """
     reply = reply_of(response, first)
-    if len(reply.calls) > MAX_CALLS:
-        raise TooLargeError(_MANY_CALLS)
+    check_calls(len(reply.calls))
     if response.state == "suspended":
         why = "the provider has not finished: it runs tools of its own, or works in the background"
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
@@ -179,8 +185,7 @@ def _reason(response: pai.ModelResponse) -> str:
 
 def _call(part: pai.ToolCallPart) -> ResponseToolCall:
     raw = part.args if isinstance(part.args, str) else _dumped(part.args)
-    if len(raw) > MAX_ARGUMENTS:
-        raise TooLargeError(f"the arguments of a call are longer than {MAX_ARGUMENTS:,} characters")
+    check_arguments(len(raw), MAX_ARGUMENTS)
     raw = mend(raw)
     return ResponseToolCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
 

@@ -7,6 +7,7 @@ from typing import ClassVar
 import pytest
 from pydantic import JsonValue
 
+from turnwright.model.anthropic.reply_builder import MessageBuilder
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.http.text_buffer import MAX_CALLS
 from turnwright.model.protocol import (
@@ -777,7 +778,7 @@ class TestBounds:
         ],
     )
     def test_kept_reply_is_bounded(self, event: Callable[[int], Event]) -> None:
-        stream = MessagesStream(max_reply=20_000)
+        stream = MessagesStream(MessageBuilder(max_reply=20_000))
         for number in range(200):
             stream.feed(sse(event(number)))
         with pytest.raises(ModelError, match="longer than 20,000 characters") as caught:
@@ -795,7 +796,7 @@ class TestBounds:
         assert (caught.value.cause, len(stream.partial.calls)) == (Cause.REJECTED, MAX_CALLS)
 
     def test_reply_in_a_single_body_is_bounded(self) -> None:
-        stream = MessagesStream(max_reply=2000)
+        stream = MessagesStream(MessageBuilder(max_reply=2000))
         stream.feed(json.dumps({"type": "message", "content": [{"type": "text", "text": "x" * 2000}]}).encode())
         with pytest.raises(ModelError, match="longer than 2,000 characters"):
             stream.reply()
@@ -808,7 +809,7 @@ class TestBounds:
         ],
     )
     def test_the_arguments_of_a_call_are_bounded(self, events: list[JsonValue]) -> None:
-        stream = MessagesStream(max_arguments=100)
+        stream = MessagesStream(MessageBuilder(max_arguments=100))
         stream.feed(sse(start(), begin(0, "tool_use", id="a", name="f"), *events))
         with pytest.raises(ModelError, match="arguments of a call are longer than 100 characters"):
             stream.reply()

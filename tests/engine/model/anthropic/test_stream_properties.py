@@ -13,6 +13,7 @@ from pydantic import JsonValue
 from tests.engine.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
 from turnwright.model.anthropic.block_order import CALL, THINKING, order_of
+from turnwright.model.anthropic.reply_builder import MessageBuilder
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright_states import Usage
@@ -179,7 +180,7 @@ def sse(events: list[Event], end: str = "\n") -> bytes:
 
 def bounded() -> MessagesStream:
     """Make a decoder with bounds so small that they are met."""
-    return MessagesStream(max_event=300, max_reply=4000, max_arguments=10)
+    return MessagesStream(MessageBuilder(max_reply=4000, max_arguments=10), max_event=300)
 
 
 def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[JsonValue], str | int]]:
@@ -253,7 +254,11 @@ def test_fast_and_plain_path_read_alike(
     data = sse(OPEN) + quick
 
     def make() -> MessagesStream:
-        return MessagesStream(max_event=300, max_reply=9000, max_arguments=10) if small else MessagesStream()
+        return (
+            MessagesStream(MessageBuilder(max_reply=9000, max_arguments=10), max_event=300)
+            if small
+            else MessagesStream()
+        )
 
     assert run(make, *events_in(data), sse([STOP])) == run(make, data + sse([STOP]))
     assert run(make, sse(OPEN), quick) == run(make, data)

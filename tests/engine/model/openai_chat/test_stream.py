@@ -9,6 +9,7 @@ from tests.engine.model.chunks import STOP, Chunk, chunk, decode, failure, reply
 from turnwright.model.http.json_text import MAX_PARTS
 from turnwright.model.http.sse import MAX_LINES
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright.model.openai_chat.stream import ChatStream
 from turnwright.model.protocol import ModelError, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Finish, Usage
@@ -361,13 +362,13 @@ class TestBounds:
             stream.reply()
 
     def test_reply_in_a_single_body_is_bounded(self) -> None:
-        stream = ChatStream(max_reply=2000)
+        stream = ChatStream(ReplyBuilder(max_reply=2000))
         stream.feed(json.dumps({"choices": [{"message": {"content": "x" * 2000}}]}).encode())
         with pytest.raises(ModelError, match="longer than 2,000 characters"):
             stream.reply()
 
     def test_a_reply_is_bounded(self) -> None:
-        stream = ChatStream(max_reply=2000)
+        stream = ChatStream(ReplyBuilder(max_reply=2000))
         stream.feed(sse(*(chunk({"content": "x" * 400}) for _ in range(9))))
         with pytest.raises(ModelError, match="longer than 2,000 characters") as caught:
             stream.reply()
@@ -375,7 +376,7 @@ class TestBounds:
         assert len(caught.value.partial.text) == 800
 
     def test_arguments_are_bounded(self) -> None:
-        stream = ChatStream(max_arguments=100)
+        stream = ChatStream(ReplyBuilder(max_arguments=100))
         call: Chunk = {"index": 0, "function": {"name": "f", "arguments": "x" * 60}}
         stream.feed(sse(chunk({"tool_calls": [call]}), chunk({"tool_calls": [call]})))
         with pytest.raises(ModelError, match="arguments of a call are longer than 100 characters"):
@@ -417,7 +418,7 @@ class TestBounds:
             assert whole_call.arguments == {"a": letter * (times - 20)}
 
     def test_choices_are_bounded(self) -> None:
-        stream = ChatStream(max_reply=10_000)
+        stream = ChatStream(ReplyBuilder(max_reply=10_000))
         stream.feed(sse({"choices": [{"index": index} for index in range(100)]}))
         with pytest.raises(ModelError, match="longer than 10,000 characters"):
             stream.reply()

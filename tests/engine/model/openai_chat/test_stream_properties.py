@@ -15,6 +15,7 @@ from tests.engine.model.chunks import STOP, Chunk, chunk, decode, sse
 from tests.engine.model.provider_streams import STREAMS
 from tests.engine.model.streams import CUTS, EDITS, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
+from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright.model.openai_chat.stream import ChatStream
 from turnwright.model.protocol import ModelError, ModelResponse
 
@@ -120,12 +121,12 @@ MOST_ARGUMENTS = 200
 
 def bounded() -> ChatStream:
     """Make a decoder with bounds so small that they are met."""
-    return ChatStream(max_event=300, max_reply=3000, max_arguments=10)
+    return ChatStream(ReplyBuilder(max_reply=3000, max_arguments=10), max_event=300)
 
 
 def small() -> ChatStream:
     """Make a decoder whose bounds a provider's short stream keeps, and what is added to it may pass."""
-    return ChatStream(max_reply=MOST, max_arguments=MOST_ARGUMENTS)
+    return ChatStream(ReplyBuilder(max_reply=MOST, max_arguments=MOST_ARGUMENTS))
 
 
 @given(data=STREAM, cuts=CUTS)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.engine.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
+from turnwright.model.openai_responses.reply_builder import ResponseBuilder
 from turnwright.model.openai_responses.stream import ResponsesStream
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall
 from turnwright_states import Usage
@@ -236,7 +237,7 @@ def reply_of(rows: list[Row]) -> ModelResponse:
 
 def bounded() -> ResponsesStream:
     """Make a decoder with bounds so small that they are met."""
-    return ResponsesStream(max_event=300, max_reply=4000, max_arguments=10)
+    return ResponsesStream(ResponseBuilder(max_reply=4000, max_arguments=10), max_event=300)
 
 
 def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[JsonValue], str | int]]:
@@ -307,7 +308,7 @@ def test_fast_and_plain_path_read_alike(
     data = sse(*OPEN) + quick
 
     def make() -> ResponsesStream:
-        small_one = ResponsesStream(max_event=300, max_reply=12000, max_arguments=10)
+        small_one = ResponsesStream(ResponseBuilder(max_reply=12000, max_arguments=10), max_event=300)
         return small_one if small else ResponsesStream()
 
     end = sse({"type": "response.completed", "response": {}})
