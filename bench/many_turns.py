@@ -30,7 +30,7 @@ from turnwright.store import SqliteStore
 from turnwright.store.postgres.store import PostgresStore
 from turnwright.store.rows import LAST_SEQ
 from turnwright.store.summaries import TurnNames, Unsummarized
-from turnwright.store.summary_sql import stored, stored_tools
+from turnwright.store.summary_sql import summary_row, tool_rows
 from turnwright_states import Cause, State
 
 TURNS: Final = 100_000
@@ -109,7 +109,7 @@ class _Driven:
     end: str
     facts: Sequence[tuple[Any, ...]]
     summary: Mapping[str, Any]
-    tools: Sequence[tuple[str, int, int, str]]
+    tools: Sequence[Mapping[str, Any]]
     live: bool
 
 
@@ -147,7 +147,7 @@ async def _driven(path: Path, script: _Script) -> list[_Driven]:
             summary = summary_of(row.id, journal, redactor().hide)
             state = Unsummarized(row.id, 0 if script.crashed else facts[-1][0], not live, TurnNames())
             driven_turns.append(
-                _Driven(row.id.removeprefix(turn), facts, stored(state, summary), stored_tools(summary), live)
+                _Driven(row.id.removeprefix(turn), facts, summary_row(state, summary), tool_rows(summary), live)
             )
         return driven_turns
 
@@ -165,7 +165,7 @@ _INSERTS: Final = {
     "summaries": f"INSERT INTO summaries ({_SUMMARY}) VALUES ({_VALUES})",
     "search": "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
     "failures": "INSERT INTO failures VALUES (?, 'fail', 4)",
-    "tools": "INSERT INTO tools VALUES (?, ?, ?, ?, ?)",
+    "tools": "INSERT INTO tools VALUES (:number, :tool, :calls, :failed, :millis)",
     "sessions": "INSERT OR REPLACE INTO sessions VALUES (?, ?, ?)",
     "annotations": "INSERT INTO annotations VALUES (?, ?, ?, ?, '', ?)",
 }
@@ -249,7 +249,7 @@ class _Numbers:
             failing = number if "fail" in driven_turn.summary["text"] else 0
             summary["measures"] = ",".join(map(str, (*measured, int(created / 60), failing)))
             yield "search", summary
-            yield from (("tools", (number, *columns)) for columns in driven_turn.tools)
+            yield from (("tools", {**row, "number": number}) for row in driven_turn.tools)
             if failing:
                 yield "failures", (number,)
         yield "summaries", summary

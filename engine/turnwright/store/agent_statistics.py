@@ -1,4 +1,4 @@
-"""Agents and models, from the rows of `summary_sql.Dialect`: quantiles, endings, and usage over time."""
+"""Agents and models, from the rows of `summary_sql`: quantiles, endings, and usage over time."""
 
 import time
 from collections import Counter, defaultdict
@@ -77,9 +77,9 @@ class AgentGroups:
         self._failing = {number: row for row, group in groups.items() for number in filter(None, group.failing)}
 
     @property
-    def failing(self) -> str:
-        """The numbers of the turns that had failed calls, with commas between them."""
-        return ",".join(map(str, self._failing))
+    def failing(self) -> list[int]:
+        """The numbers of the turns that had failed calls."""
+        return [*self._failing]
 
     def statistics(self, failures: Iterable[Columns]) -> AgentStatistics:
         """Return the statistics, with the failures of rows (turn, tool, failed calls)."""

@@ -26,7 +26,7 @@ from .summaries import (
     TurnFilter,
     Unsummarized,
 )
-from .summary_sql import Dialect
+from .summary_sql import Search
 
 #: Rows that are read at once.
 _PAGE: Final = 500
@@ -81,7 +81,7 @@ class MemorySummaries(SqliteSummaries):
             for turn_id in deleted:
                 self._forget(turn_id)
 
-    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
+    async def _search(self, turn_filter: TurnFilter) -> Search:
         await self._follow(turn_filter.tag)
         return await super()._search(turn_filter)
 

@@ -13,9 +13,6 @@ from turnwright.errors import ConfigError
 from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 
-#: The kinds of notices: a call waits for its result, the turn paused, the turn ended.
-NOTICE_KINDS: Final = ("handed_out", "paused", "ended")
-
 
 class NoticeRow(Struct, frozen=True):
     """A notice that is to be delivered to the subscriber `name`: about the fact `seq` of a turn, written at `at`.
@@ -73,6 +70,7 @@ def noticed_facts(turn_id: str, facts: Iterable[f.Fact], seq: int) -> Sequence[N
     return noticed
 
 
+#: The kinds of notices: a call waits for its result, the turn paused, the turn ended.
 _KINDS: Final[dict[type[f.Fact], str]] = {f.CallWaiting: "handed_out", f.Paused: "paused", f.TurnEnded: "ended"}
 
 
@@ -85,7 +83,7 @@ class OutboxStore(Protocol):
     """
 
     async def subscribe(self, names: Collection[str]) -> None:
-        """Subscribe these names to all kinds of notices, from now on. A name that is subscribed stays so."""
+        """Subscribe these names to notices, from now on. A name that is subscribed stays so."""
         ...
 
     async def unsubscribe(self, name: str) -> bool:

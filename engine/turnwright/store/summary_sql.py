@@ -1,19 +1,20 @@
-"""The queries of summaries, in the words that SQLite and PostgreSQL share, and the rows that they return."""
+"""The queries of summaries, which SQLite and PostgreSQL share, and the rows that they return."""
 
 # ruff: noqa: S608 (every query is made of constants)
 
+import json
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from turnwright._base.words import cut_utf8
 from turnwright_states import Outcome, Usage
 
 from .agent_statistics import KnownGroups
 from .rows import Columns, count_of, integers, number_of, outcome_of, turn_row
+from .sql import Query, SqlTables
 from .summaries import (
     MOST,
     MOST_PART,
@@ -32,8 +33,6 @@ from .summaries import (
     TurnTotals,
     Unsummarized,
 )
-
-Query = tuple[str, dict[str, object]]
 
 #: The values by which lists are sorted.
 _ORDERS: Final = {
@@ -62,7 +61,8 @@ _COMPARED: Final = {
 }
 #: The condition of the turns below one: the semicolon is the character after the colon.
 _BELOW: Final = "turn_id > {0} || ':' AND turn_id < {0} || ';'"
-_PARAMETER: Final = re.compile(r"(?<!:):([a-z_]+)")
+#: The condition of turns whose names have the `:part`.
+_NAMED: Final = "{position}(names, lower(:part{bytewise})) > 0"
 _WORD: Final = re.compile(r"\w")
 #: The most bytes of an id or a session that the `text` of a filter may be a part of, and of an agent or a model. A row
 #: of PostgreSQL's index has them, the last two twice, and at most 2,700 bytes.
@@ -72,154 +72,167 @@ _NAME_BYTES: Final = 200
 _BETWEEN, _INSTEAD = "\x1f", "\x1e"
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
-    """The parts of queries that differ between databases.
+#: Writes a summary into the row that its turn has from its creation.
+_SUMMARIZE: Final = """
+    UPDATE {prefix}summaries SET names = lower(:names{bytewise}), agent = :agent, model = :model, session = :session,
+        seq = :seq, complete = :complete, outcome = :outcome, reason = :reason, steps = :steps,
+        tool_calls = :tool_calls, input_tokens = :input_tokens, output_tokens = :output_tokens,
+        cached_tokens = :cached_tokens, reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds,
+        retries = :retries, pauses = :pauses, sub_turns = :sub_turns, fault = :fault,
+        measures = :measures || ',' || {minute} || ',' || (:failing * number)
+    WHERE number = :number
+"""
+_FAILURE: Final = """
+    INSERT INTO {prefix}failures VALUES (:number, :tool, :failed)
+    ON CONFLICT (number, tool) DO UPDATE SET failed = excluded.failed
+"""
+_TOOL: Final = """
+    INSERT INTO {prefix}tools VALUES (:number, :tool, :calls, :failed, :millis) ON CONFLICT (number, tool)
+    DO UPDATE SET calls = excluded.calls, failed = excluded.failed, millis = excluded.millis
+"""
+_INDEX: Final = "INSERT INTO {prefix}search ({search_columns}) VALUES (:number, :prompt, :answer, {search_values})"
+#: The failed calls of turns.
+_FAILURES: Final = "SELECT number, tool, failed FROM {prefix}failures WHERE number IN ({numbers})"
 
-    `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column `n`.
-    `texts` is the table of prompts and answers, with its key. `like` ignores case. `joined_text` joins values with
-    commas. `name_condition` is that of turns whose names have the `:part`. `matches` are the numbers of turns with the
-    `:words`, `live` those of turns that have not ended, where their `state` is, `listed` the `:numbers` of a text.
-    `parameter` replaces a `:name`.
-    """
 
-    prefix: str
-    turns: str
-    joined: str
-    texts: str
-    like: str
-    joined_text: str
-    name_condition: str
+class Search(NamedTuple):
+    """The search for the text of a filter: the numbers of the turns that have the `:words`. No words: no search."""
+
     matches: str
-    live: str
-    listed: str
-    parameter: str
-
-    def written(self, query: Query) -> Query:
-        """Return the query with parameters as the database writes them."""
-        return _PARAMETER.sub(self.parameter, query[0]), query[1]
-
-    def where(self, turn_filter: TurnFilter, words: str, *, ended: bool = False) -> Query:
-        """Return the condition of a filter. `words` is its text as the database searches it; empty for no search."""
-        clauses, values = ["root = 1"], dict[str, object]()
-        if turn_filter.family:
-            below = f"SELECT number FROM {self.prefix}turns WHERE {_BELOW.format(':family')}"
-            clauses, values["family"] = ["root = 0", f"number IN ({below})"], turn_filter.family
-        if turn_filter.outcome in (PAUSED, UNFINISHED):
-            clauses.append(
-                f"number IN ({self.live} AND state {'=' if turn_filter.outcome == PAUSED else '<>'} 'PAUSED')"
-            )
-        if turn_filter.tag:
-            tagged = f"{self.prefix}annotations JOIN {self.prefix}turns USING (turn_id)"
-            clauses.append(f"number IN (SELECT number FROM {tagged} WHERE kind = 'tag' AND name = :tag)")
-            values["tag"] = turn_filter.tag
-        if ended:
-            clauses.append("outcome IS NOT NULL")
-        for name, compared in _COMPARED.items():
-            value = getattr(turn_filter, name)
-            if value not in (None, "", PAUSED, UNFINISHED):
-                clauses.append(compared.format(like=self.like, prefix=self.prefix))
-                values[name] = _part(value) if "{like}" in compared else value
-        if turn_filter.text:
-            clauses.append(f"(number IN ({self.matches}) OR {self.name_condition})" if words else self.name_condition)
-            values |= {"part": turn_filter.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
-                {"words": words} if words else {}
-            )
-        return " AND ".join(clauses), values
-
-    def find(
-        self,
-        turn_filter: TurnFilter,
-        words: str,
-        *,
-        order: Order,
-        ascending: bool,
-        limit: int,
-        after: int | None,
-        texts: bool,
-    ) -> Query:
-        """Return the query of a list."""
-        condition, values = self.where(turn_filter, words)
-        way, beyond, value = "ASC" if ascending else "DESC", ">" if ascending else "<", _ORDERS[order]
-        if after is not None:
-            place = (
-                f"({value}, number) {beyond} (SELECT {value}, number FROM {self.prefix}summaries WHERE number = :after)"
-            )
-            condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
-            values["after"] = after
-        columns, joined = ("prompt, answer", f"LEFT JOIN {self.texts} = n") if texts else ("'', ''", "")
-        text = f"""
-            SELECT {self.turns}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
-                fault, sub_turns, retries, pauses, {columns}
-            FROM (
-                SELECT number AS n, {value} AS place FROM {self.prefix}summaries WHERE {condition}
-                ORDER BY place {way}, number {way} LIMIT :limit
-            ) AS page {self.joined} JOIN (SELECT {_TOTALS} FROM {self.prefix}summaries) AS totals ON summarized = n
-            {joined} ORDER BY place {way}, n {way}
-        """
-        return self.written((text, values | {"limit": limit}))
-
-    def totals(self, turn_filter: TurnFilter, words: str) -> Query:
-        """Return the query of `turn_totals`. In its groups SQLite's index has the turns, so it sorts none."""
-        condition, values = self.where(turn_filter, words)
-        text = f"""
-            SELECT outcome, count(*), sum(steps), sum(tool_calls), sum(input_tokens + output_tokens), sum(cost),
-                sum(seconds)
-            FROM {self.prefix}summaries WHERE {condition} GROUP BY agent, model, outcome
-        """
-        return self.written((text, values))
-
-    def agents(self, turn_filter: TurnFilter, words: str) -> Query:
-        """Return the query of `AgentGroups`. An index has all of it, in this order."""
-        condition, values = self.where(turn_filter, words, ended=True)
-        groups, lists = "agent, model, outcome, reason", self.joined_text.format("measures")
-        text = f"SELECT {groups}, sum(cost), {lists} FROM {self.prefix}summaries WHERE {condition} GROUP BY {groups}"
-        return self.written((text, values))
-
-    def failures(self, numbers: str) -> Query:
-        """Return the query of the failed calls of turns, whose numbers have commas between them."""
-        text = f"SELECT number, tool, failed FROM {self.prefix}failures WHERE number IN ({self.listed})"
-        return self.written((text, {"numbers": numbers}))
-
-    def tools(self, turn_filter: TurnFilter, words: str, limit: int) -> Query:
-        """Return the query of `tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
-        # In a join PostgreSQL would read the tools of all turns.
-        condition, values = self.where(turn_filter, words)
-        turns, millis = f"{self.prefix}turns", self.joined_text.format("millis")
-        text = f"""
-            WITH page AS (
-                SELECT number AS n, sub_turns FROM {self.prefix}summaries WHERE {condition}
-                ORDER BY number DESC LIMIT :limit
-            ), callers AS (
-                SELECT (SELECT turn_id FROM {turns} WHERE number = n) AS caller FROM page WHERE sub_turns > 0
-            ), counted AS (
-                SELECT n FROM page UNION ALL
-                SELECT number FROM callers JOIN {turns} ON {_BELOW.format("caller")}
-            )
-            SELECT tool, sum(calls), sum(failed), {millis} FROM {self.prefix}tools
-            WHERE number IN (SELECT n FROM counted) GROUP BY tool
-        """
-        return self.written((text, values | {"limit": limit}))
+    words: str
 
 
-class SqlSummaries(ABC):
+def _where(turn_filter: TurnFilter, search: Search, *, ended: bool = False) -> Query:
+    """Return the condition of a filter."""
+    clauses, values = ["root = 1"], dict[str, object]()
+    if turn_filter.family:
+        below = f"SELECT number FROM {{prefix}}turns WHERE {_BELOW.format(':family')}"
+        clauses, values["family"] = ["root = 0", f"number IN ({below})"], turn_filter.family
+    if turn_filter.outcome in (PAUSED, UNFINISHED):
+        clauses.append(f"number IN ({{live}} AND state {'=' if turn_filter.outcome == PAUSED else '<>'} 'PAUSED')")
+    if turn_filter.tag:
+        tagged = "{prefix}annotations JOIN {prefix}turns USING (turn_id)"
+        clauses.append(f"number IN (SELECT number FROM {tagged} WHERE kind = 'tag' AND name = :tag)")
+        values["tag"] = turn_filter.tag
+    if ended:
+        clauses.append("outcome IS NOT NULL")
+    for name, compared in _COMPARED.items():
+        value = getattr(turn_filter, name)
+        if value not in (None, "", PAUSED, UNFINISHED):
+            clauses.append(compared)
+            values[name] = _part(value) if "{like}" in compared else value
+    if turn_filter.text:
+        clauses.append(f"(number IN ({search.matches}) OR {_NAMED})" if search.words else _NAMED)
+        values |= {"part": turn_filter.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
+            {"words": search.words} if search.words else {}
+        )
+    return " AND ".join(clauses), values
+
+
+def _find(
+    turn_filter: TurnFilter,
+    search: Search,
+    *,
+    order: Order,
+    ascending: bool,
+    limit: int,
+    after: int | None,
+    texts: bool,
+) -> Query:
+    """Return the query of a list."""
+    condition, values = _where(turn_filter, search)
+    way, beyond, value = "ASC" if ascending else "DESC", ">" if ascending else "<", _ORDERS[order]
+    if after is not None:
+        place = f"({value}, number) {beyond} (SELECT {value}, number FROM {{prefix}}summaries WHERE number = :after)"
+        condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
+        values = {**values, "after": after}
+    joined = "LEFT JOIN {prefix}search ON {search_key} = n" if texts else ""
+    text = f"""
+        SELECT {{turns}}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
+            fault, sub_turns, retries, pauses, {"prompt, answer" if texts else "'', ''"}
+        FROM (
+            SELECT number AS n, {value} AS place FROM {{prefix}}summaries WHERE {condition}
+            ORDER BY place {way}, number {way} LIMIT :limit
+        ) AS page {{joined}} JOIN (SELECT {_TOTALS} FROM {{prefix}}summaries) AS totals ON summarized = n
+        {joined} ORDER BY place {way}, n {way}
+    """
+    return text, {**values, "limit": limit}
+
+
+def _sum_up(turn_filter: TurnFilter, search: Search) -> Query:
+    """Return the query of `_turn_totals`. In its groups SQLite's index has the turns, so it sorts none."""
+    condition, values = _where(turn_filter, search)
+    text = f"""
+        SELECT outcome, count(*), sum(steps), sum(tool_calls), sum(input_tokens + output_tokens), sum(cost),
+            sum(seconds)
+        FROM {{prefix}}summaries WHERE {condition} GROUP BY agent, model, outcome
+    """
+    return text, values
+
+
+def _group(turn_filter: TurnFilter, search: Search) -> Query:
+    """Return the query of `AgentGroups`. An index has all of it, in this order."""
+    condition, values = _where(turn_filter, search, ended=True)
+    groups = "agent, model, outcome, reason"
+    text = f"""
+        SELECT {groups}, sum(cost), {{join}}(measures, ',') FROM {{prefix}}summaries WHERE {condition} GROUP BY {groups}
+    """
+    return text, values
+
+
+def _find_tools(turn_filter: TurnFilter, search: Search, limit: int) -> Query:
+    """Return the query of `_tool_calls`. The turns of sub-agents are found by the beginnings of their ids."""
+    # In a join PostgreSQL would read the tools of all turns.
+    condition, values = _where(turn_filter, search)
+    text = f"""
+        WITH page AS (
+            SELECT number AS n, sub_turns FROM {{prefix}}summaries WHERE {condition}
+            ORDER BY number DESC LIMIT :limit
+        ), callers AS (
+            SELECT (SELECT turn_id FROM {{prefix}}turns WHERE number = n) AS caller FROM page WHERE sub_turns > 0
+        ), counted AS (
+            SELECT n FROM page UNION ALL
+            SELECT number FROM callers JOIN {{prefix}}turns ON {_BELOW.format("caller")}
+        )
+        SELECT tool, sum(calls), sum(failed), {{join}}(millis, ',') FROM {{prefix}}tools
+        WHERE number IN (SELECT n FROM counted) GROUP BY tool
+    """
+    return text, {**values, "limit": limit}
+
+
+class SqlSummaries(SqlTables):
     """The summaries of a store in a database. Its methods are described at `SummaryStore`."""
 
     _groups: KnownGroups
-    #: The query of `unsummarized_of`.
+    #: The query of `_unsummarized_of`.
     _outdated: str
 
     @abstractmethod
-    async def _rows(self, query: Query) -> list[Columns]:
-        """Return the rows of a query."""
-
-    @abstractmethod
-    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
-        """Return the dialect, and the words of a filter as the database searches them; empty for no search."""
+    async def _search(self, turn_filter: TurnFilter) -> Search:
+        """Return the search for the text of a filter."""
 
     async def unsummarized(self, *, limit: int) -> list[Unsummarized]:
         """See `SummaryStore.unsummarized`."""
-        return unsummarized_of(await self._rows((self._outdated, {"limit": limit})))
+        return _unsummarized_of(await self._rows((self._outdated, {"limit": limit})))
+
+    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
+        """See `SummaryStore.summarize`."""
+        async with self._writing() as run:
+            # Two readers may write the same summaries: in one order, they do not deadlock.
+            for turn, summary in sorted(summaries, key=lambda pair: pair[0].id):
+                row = summary_row(turn, summary)
+                for (number,) in (await run("SELECT number FROM {prefix}turns WHERE turn_id = :turn", row)).rows:
+                    key = {"number": number}
+                    if (await run(_SUMMARIZE, row | key)).changed == 0:
+                        continue  # it has just been deleted
+                    await run("DELETE FROM {prefix}failures WHERE number = :number", key)
+                    for failures in failure_rows(summary):
+                        await run(_FAILURE, failures | key)
+                    await run("DELETE FROM {prefix}tools WHERE number = :number", key)
+                    for tools in tool_rows(summary):
+                        await run(_TOOL, tools | key)
+                    await run("DELETE FROM {prefix}search WHERE {search_key} = :number", key)
+                    await run(_INDEX, row | key)
 
     async def find(
         self,
@@ -232,30 +245,25 @@ class SqlSummaries(ABC):
         texts: bool = True,
     ) -> list[SummarizedTurn]:
         """See `SummaryStore.find`."""
-        dialect, words = await self._search(turn_filter)
-        query = dialect.find(
-            turn_filter, words, order=order, ascending=ascending, limit=limit, after=after, texts=texts
-        )
+        search = await self._search(turn_filter)
+        query = _find(turn_filter, search, order=order, ascending=ascending, limit=limit, after=after, texts=texts)
         return [_summarized_turn(row) for row in await self._rows(query)]
 
     async def totals(self, turn_filter: TurnFilter) -> TurnTotals:
         """See `SummaryStore.totals`."""
-        dialect, words = await self._search(turn_filter)
-        return turn_totals(await self._rows(dialect.totals(turn_filter, words)))
+        return _turn_totals(await self._rows(_sum_up(turn_filter, await self._search(turn_filter))))
 
     async def agents(self, turn_filter: TurnFilter, *, by: Grouping = Grouping.BOTH) -> AgentStatistics:
         """See `SummaryStore.agents`."""
-        dialect, words = await self._search(turn_filter)
-        groups = self._groups.of(await self._rows(dialect.agents(turn_filter, words)), by)
-        return groups.statistics(await self._rows(dialect.failures(groups.failing)))
+        groups = self._groups.of(await self._rows(_group(turn_filter, await self._search(turn_filter))), by)
+        return groups.statistics(await self._rows((_FAILURES, {"numbers": json.dumps(groups.failing)})))
 
     async def tools(self, turn_filter: TurnFilter, *, limit: int) -> Mapping[str, ToolCalls]:
         """See `SummaryStore.tools`."""
-        dialect, words = await self._search(turn_filter)
-        return tool_calls(await self._rows(dialect.tools(turn_filter, words, limit)))
+        return _tool_calls(await self._rows(_find_tools(turn_filter, await self._search(turn_filter), limit)))
 
 
-def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
+def summary_row(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     """Return the columns of a summary."""
     usage, names = summary.usage, summary.names
     agent, model = (_cut_to_bytes(_text(name), _NAME_BYTES) for name in (names.agent, names.model))
@@ -297,21 +305,26 @@ def stored(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     }
 
 
-def stored_failures(summary: TurnSummary) -> list[tuple[str, int]]:
-    """Return the columns of the tools with failed calls: name, failed calls."""
-    return [(_text(tool), count) for tool, count in summary.failures.items()]
+def failure_rows(summary: TurnSummary) -> list[dict[str, object]]:
+    """Return the columns of the tools with failed calls."""
+    return [{"tool": _text(tool), "failed": count} for tool, count in summary.failures.items()]
 
 
-def stored_tools(summary: TurnSummary) -> list[tuple[str, int, int, str]]:
-    """Return the columns of the tools of a summary: name, calls, failed ones, times in milliseconds."""
+def tool_rows(summary: TurnSummary) -> list[dict[str, object]]:
+    """Return the columns of the tools of a summary, with the times of calls in milliseconds."""
     return [
-        (_text(tool), calls.calls, calls.failed, ",".join(str(round(value * 1e3)) for value in calls.seconds))
+        {
+            "tool": _text(tool),
+            "calls": calls.calls,
+            "failed": calls.failed,
+            "millis": ",".join(str(round(value * 1e3)) for value in calls.seconds),
+        }
         for tool, calls in summary.tools.items()
     ]
 
 
-def tool_calls(rows: Iterable[Columns]) -> dict[str, ToolCalls]:
-    """Return the calls of tools from rows like `stored_tools`."""
+def _tool_calls(rows: Iterable[Columns]) -> dict[str, ToolCalls]:
+    """Return the calls of tools from rows like `tool_rows`."""
     return {
         str(tool): ToolCalls(count_of(calls), count_of(failed), [value / 1e3 for value in integers(millis)])
         for tool, calls, failed, millis in rows
@@ -323,7 +336,7 @@ def words_of(text: str) -> list[str]:
     return list(islice(filter(_WORD.search, text.split()), MOST_WORDS))
 
 
-def unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
+def _unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
     """Return turns from rows (id, agent, model, session, version, whether it has ended). Damaged names are empty."""
     return [
         Unsummarized(
@@ -334,7 +347,7 @@ def unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
     ]
 
 
-def turn_totals(rows: Iterable[Columns]) -> TurnTotals:
+def _turn_totals(rows: Iterable[Columns]) -> TurnTotals:
     """Return the sums from rows of an outcome and its sums."""
     outcomes: dict[Outcome, int] = {}
     sums = [0.0] * 6

@@ -12,7 +12,7 @@ MEASURES = "2,10,0,1000,29000000,0,4,30,500000,3000,29000001,7"
 def test_turns_without_names_count_as_no_agent(nameless: str | None) -> None:
     rows = [(*names, "finished", "answered", 1.0, MEASURES) for names in ((nameless, nameless), ("Tidier", "scripted"))]
     groups = AgentGroups(rows)
-    assert groups.failing == "7"
+    assert groups.failing == [7]
     statistics = groups.statistics([(7, "look_up", 3)])
     assert [(agent.agent, agent.turns, agent.failures) for agent in statistics.agents] == [
         ("Tidier", 2, [("look_up", 3)])

@@ -46,7 +46,7 @@ class Connections:
         self._closed = False
 
     async def read(
-        self, query: LiteralString | bytes, parameters: Sequence[object] | dict[str, object]
+        self, query: LiteralString | bytes, parameters: Sequence[object] | Mapping[str, object]
     ) -> list[Columns]:
         """Return the rows of one query. The schema version is read in the same round trip."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # a loop of shielded reads could not be canceled

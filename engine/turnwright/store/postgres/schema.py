@@ -140,7 +140,7 @@ TABLES: Final = """
     ) WITH (toast_tuple_target = 128);
     CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
 
-    CREATE TABLE turnwright_subscriptions (name text COLLATE "C" PRIMARY KEY, kinds text[] NOT NULL);
+    CREATE TABLE turnwright_subscriptions (name text COLLATE "C" PRIMARY KEY);
     -- `next_at`: when the next delivery is due, or NULL if it was given up.
     CREATE TABLE turnwright_outbox (
         n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

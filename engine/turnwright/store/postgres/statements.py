@@ -9,6 +9,7 @@ notifications must not pay for that.
 from collections.abc import Sequence
 from typing import Final, LiteralString, NamedTuple
 
+from turnwright.store.outbox import NoticedFact
 from turnwright.store.protocol import Status
 from turnwright.store.rows import LAST_SEQ, join_facts
 from turnwright_states.facts import Fact
@@ -179,14 +180,46 @@ _APPEND: Final = f"""
 """
 
 
+#: The clauses of a creation, likewise.
+_CREATE: Final = f"""
+    WITH claimed AS (
+        INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
+            state, reason, steps, tool_calls, live, due_at)
+        SELECT %(turn)s::text, %(session)s::text, %(agent)s::text, %(model)s::text, %(at)s::double precision,
+            %(at)s::double precision, %(epoch)s::bigint, %(owner)s::text, %(state)s::text, %(reason)s::text,
+            %(steps)s::integer, %(calls)s::integer, %(live)s::boolean, %(due_at)s::double precision
+        WHERE ({VERSION}) = %(version)s::integer
+        ON CONFLICT DO NOTHING RETURNING turn_id, number, session, created_at
+    ), written AS ({_WRITE}), joined AS (
+        INSERT INTO turnwright_sessions (session, title, number)
+        SELECT session, %(title)s::text, number FROM claimed WHERE session IS NOT NULL
+        ON CONFLICT (session) DO UPDATE SET number = excluded.number
+    ), summarized AS (
+        INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)
+        SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM claimed
+    )
+"""
+#: A notice of each of these facts for each subscription.
+_NOTICED: Final = """
+    noticed AS (
+        INSERT INTO turnwright_outbox (name, turn_id, seq, kind, at)
+        SELECT subscription.name, claimed.turn_id, fact.seq, fact.kind, %(at)s
+        FROM claimed, turnwright_subscriptions subscription,
+            unnest(%(noticed_seqs)s::bigint[], %(noticed_kinds)s::text[]) AS fact (seq, kind)
+        ORDER BY fact.seq, subscription.name ON CONFLICT DO NOTHING
+    )
+"""
+
+
 class Writes(NamedTuple):
     """The statements that may notify. Each returns a row for each turn written to, or for each item posted."""
 
     #: Writes a new turn with its first facts, and its summary without names and totals, which readers write: drivers do
     #: not look for secrets. Writes nothing for an id that exists, a session with an open turn, or another schema.
     create: LiteralString
+    #: The same for facts that subscribers are notified of.
+    create_noticed: LiteralString
     append: LiteralString
-    #: An append of facts that subscribers are notified of.
     append_noticed: LiteralString
     release: LiteralString
     post: LiteralString
@@ -195,34 +228,10 @@ class Writes(NamedTuple):
 def _writes(result: LiteralString) -> Writes:
     """Return the statements. Each selects the expression `result` for the turns that it has written to."""
     return Writes(
-        create=f"""
-            WITH claimed AS (
-                INSERT INTO turnwright_turns (turn_id, session, agent, model, created_at, updated_at, epoch, owner,
-                    state, reason, steps, tool_calls, live, due_at)
-                SELECT %(turn)s::text, %(session)s::text, %(agent)s::text, %(model)s::text, %(at)s::double precision,
-                    %(at)s::double precision, %(epoch)s::bigint, %(owner)s::text, %(state)s::text, %(reason)s::text,
-                    %(steps)s::integer, %(calls)s::integer, %(live)s::boolean, %(due_at)s::double precision
-                WHERE ({VERSION}) = %(version)s::integer
-                ON CONFLICT DO NOTHING RETURNING turn_id, number, session, created_at
-            ), written AS ({_WRITE}), joined AS (
-                INSERT INTO turnwright_sessions (session, title, number)
-                SELECT session, %(title)s::text, number FROM claimed WHERE session IS NOT NULL
-                ON CONFLICT (session) DO UPDATE SET number = excluded.number
-            ), summarized AS (
-                INSERT INTO turnwright_summaries (number, names, root, agent, model, created_at)
-                SELECT number, '', (strpos(turn_id, ':') = 0)::integer, '', '', created_at FROM claimed
-            ) SELECT {result} FROM claimed
-        """,
+        create=f"{_CREATE} SELECT {result} FROM claimed",
+        create_noticed=f"{_CREATE}, {_NOTICED} SELECT {result} FROM claimed",
         append=f"{_APPEND} SELECT {result} FROM claimed",
-        append_noticed=f"""
-            {_APPEND}, noticed AS (
-                INSERT INTO turnwright_outbox (name, turn_id, seq, kind, at)
-                SELECT subscription.name, claimed.turn_id, fact.seq, fact.kind, %(at)s
-                FROM claimed, turnwright_subscriptions subscription,
-                    unnest(%(noticed_seqs)s::bigint[], %(noticed_kinds)s::text[]) AS fact (seq, kind)
-                WHERE fact.kind = ANY(subscription.kinds) ORDER BY fact.seq, subscription.name ON CONFLICT DO NOTHING
-            ) SELECT {result} FROM claimed
-        """,
+        append_noticed=f"{_APPEND}, {_NOTICED} SELECT {result} FROM claimed",
         release=f"""
             WITH released AS (
                 UPDATE turnwright_turns SET owner = %(owner)s WHERE turn_id = %(turn)s AND epoch = %(epoch)s
@@ -247,6 +256,11 @@ def _writes(result: LiteralString) -> Writes:
 QUIET: Final = _writes("turn_id")
 #: The statements of a store that notifies, once for each turn in a transaction, when it is committed.
 TELLING: Final = _writes(f"pg_notify('{CHANNEL}', turn_id)")
+
+
+def parameters_of_notices(noticed: Sequence[NoticedFact]) -> dict[str, object]:
+    """Return the parameters of facts that subscribers are notified of."""
+    return {"noticed_seqs": [str(fact.seq) for fact in noticed], "noticed_kinds": [fact.kind for fact in noticed]}
 
 
 def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:

@@ -56,12 +56,11 @@ from turnwright.store.rows import (
     waiting,
 )
 from turnwright.store.sessions import SessionInfo
+from turnwright.store.sql import SqlAnnotations, SqlOutbox
 from turnwright_states.facts import Fact
 
-from .annotations import PostgresAnnotations
 from .connections import Connections, parse_address
 from .notifications import Notifications
-from .outbox import PostgresOutbox
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
 from .schema import SCHEMA, VERSION, Connection
@@ -89,6 +88,7 @@ from .statements import (
     WAITING,
     WAITING_FOR,
     parameters_of,
+    parameters_of_notices,
     status_of,
 )
 from .summaries import PostgresSummaries
@@ -102,7 +102,7 @@ _FACTS_OF: Final = Statement("turnwright_facts_of", FACTS_OF)
 _CLAIM_LOCKED: Final = Statement("turnwright_claim", CLAIM_LOCKED)
 
 
-class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
+class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox):
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
     Its methods are described at `Store`.
@@ -133,6 +133,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
         self._append = Statement("turnwright_append", self._writes.append)
         self._append_noticed = Statement("turnwright_append_noticed", self._writes.append_noticed)
         self._create = Statement("turnwright_create", self._writes.create)
+        self._create_noticed = Statement("turnwright_create_noticed", self._writes.create_noticed)
         self._notifications = Notifications(conninfo)
         self._connections = Connections(conninfo, self.place, self._schema, patience, connections)
         self._owner = OwnerSession(conninfo, patience)
@@ -153,6 +154,10 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
         claim = Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "title": new.title}
         row = {**turn, **status_of(status), **parameters_of(facts, 0, new.created_at), "epoch": claim.epoch}
+        create = self._create
+        if noticed := noticed_facts(new.id, facts, 0):
+            create = self._create_noticed
+            row |= parameters_of_notices(noticed)
         lock = self._owner.take if driven else None
         with self._driving([claim]):
             async with self._connections.one(lock, writes=True) as connection:
@@ -160,7 +165,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
                 row |= {"owner": name if driven else None, "unrecorded_owner": name, "version": self._schema.version}
                 if driven:
                     self._driven_claims.setdefault(new.id, claim)  # a turn with this id may be driven
-                while not (await run_together(connection, (self._create, row)))[0]:
+                while not (await run_together(connection, (create, row)))[0]:
                     await self._refuse(connection, new)
                 if driven:
                     self._driven_claims[new.id] = claim
@@ -216,10 +221,7 @@ class PostgresStore(PostgresSummaries, PostgresAnnotations, PostgresOutbox):
             append = self._append
             if noticed := noticed_facts(claim.turn, facts, claim.seq):
                 append = self._append_noticed
-                values |= {
-                    "noticed_seqs": [str(seq) for seq, _ in noticed],
-                    "noticed_kinds": [kind for _, kind in noticed],
-                }
+                values |= parameters_of_notices(noticed)
             appended, inbox = await run_together(connection, (append, values), (_INBOX, turn))
             if not appended and await (await connection.execute(HOLDS, turn)).fetchone():
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")

@@ -126,7 +126,7 @@ _TABLES: Final = """
         PRIMARY KEY (number, tool)
     ) WITHOUT ROWID;
 
-    CREATE TABLE subscriptions (name TEXT PRIMARY KEY, kinds TEXT NOT NULL) WITHOUT ROWID;
+    CREATE TABLE subscriptions (name TEXT PRIMARY KEY) WITHOUT ROWID;
     -- `next_at`: when the next delivery is due, or NULL if it was given up.
     CREATE TABLE outbox (
         n INTEGER PRIMARY KEY AUTOINCREMENT,

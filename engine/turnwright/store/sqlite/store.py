@@ -57,12 +57,11 @@ from turnwright.store.rows import (
     waiting,
 )
 from turnwright.store.sessions import SessionInfo
+from turnwright.store.sql import SqlAnnotations, SqlOutbox
 from turnwright_states.facts import Fact
 
-from .annotations import SqliteAnnotations
 from .group_commit import CommitGroup
 from .opening import Durability, LockWait, is_locked, open_file, read_only_files
-from .outbox import SqliteOutbox
 from .owner_lock import OwnerLock
 from .rows import CLAIM_SPANS, CLAIMED, COPIES, DUE, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import SCHEMA
@@ -91,7 +90,7 @@ _T = TypeVar("_T")
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-class SqliteStore(SqliteSummaries, SqliteAnnotations, SqliteOutbox):
+class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox):
     """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.

@@ -1,31 +1,19 @@
 """The summaries of a SQLite file (`store/summaries.py`), with a full-text index of their texts (FTS5)."""
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Final
 
 from turnwright.store.rows import Columns
-from turnwright.store.summaries import (
-    MOST_PART,
-    UNREAD,
-    TurnFilter,
-    TurnSummary,
-    Unsummarized,
-)
-from turnwright.store.summary_sql import (
-    Dialect,
-    Query,
-    SqlSummaries,
-    stored,
-    stored_failures,
-    stored_tools,
-    words_of,
-)
+from turnwright.store.sql import Dialect, Done, Query, Run
+from turnwright.store.summaries import MOST_PART, UNREAD, TurnFilter
+from turnwright.store.summary_sql import Search, SqlSummaries, words_of
 from turnwright_states import State
 from turnwright_states.state import FINAL
 
 from .rows import LAST_FACT, TURN_COLUMNS
-from .tables import SqliteTables
 
 #: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (
@@ -41,36 +29,28 @@ _UNSUMMARIZED: Final = f"""
     WHERE complete = 0 AND version <> summaries.seq AND (summaries.seq = 0 OR version <> {UNREAD})
     ORDER BY number DESC LIMIT :limit
 """  # noqa: S608 (constant)
-_SUMMARIZE: Final = """
-    UPDATE summaries SET names = lower(:names), agent = :agent, model = :model, session = :session, seq = :seq,
-        complete = :complete, outcome = :outcome, reason = :reason, steps = :steps, tool_calls = :tool_calls,
-        input_tokens = :input_tokens, output_tokens = :output_tokens, cached_tokens = :cached_tokens,
-        reasoning_tokens = :reasoning_tokens, cost = :cost, seconds = :seconds, retries = :retries,
-        pauses = :pauses, sub_turns = :sub_turns, fault = :fault,
-        measures = :measures || ',' || coalesce(CAST(created_at / 60 AS integer), 0) || ',' || (:failing * number)
-    WHERE number = :number
-"""
 _INDEXED: Final = "SELECT 1 FROM sqlite_master WHERE name = 'search' AND sql LIKE '%fts5%'"
 
 
-def _dialect(matching: str) -> Dialect:
-    return Dialect(
-        prefix="",
-        turns=TURN_COLUMNS,
-        joined=f"JOIN turns ON number = n LEFT JOIN {LAST_FACT}",
-        texts="search ON search.rowid",
-        like="LIKE",
-        joined_text="group_concat({})",
-        name_condition="instr(names, lower(:part)) > 0",
-        matches=matching,
-        live=f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1",  # noqa: S608 (constant)
-        listed="SELECT value FROM json_each('[' || :numbers || ']')",
-        parameter=r":\1",
-    )
-
-
-_SEARCHED: Final = _dialect("SELECT rowid FROM search WHERE search MATCH :words")
-_SCANNED: Final = _dialect("SELECT rowid FROM search WHERE text LIKE :words ESCAPE '!'")
+DIALECT: Final = Dialect(
+    prefix="",
+    texts="SELECT value FROM json_each(:texts)",
+    numbers="SELECT value FROM json_each(:numbers)",
+    locked="",
+    position="instr",
+    join="group_concat",
+    like="LIKE",
+    bytewise="",
+    minute="coalesce(CAST(created_at / 60 AS integer), 0)",
+    turns=TURN_COLUMNS,
+    joined=f"JOIN turns ON number = n LEFT JOIN {LAST_FACT}",
+    live=f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1",  # noqa: S608 (constant)
+    search_key="search.rowid",
+    search_columns="rowid, prompt, answer, text",
+    search_values=":text",
+)
+_INDEXED_WORDS: Final = "SELECT rowid FROM search WHERE search MATCH :words"
+_SCANNED_TEXTS: Final = "SELECT rowid FROM search WHERE text LIKE :words ESCAPE '!'"
 
 
 def create_search(db: sqlite3.Connection) -> None:
@@ -92,45 +72,39 @@ def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, 
         db.execute("INSERT INTO search (search) VALUES ('optimize')")
 
 
-class SqliteSummaries(SqlSummaries, SqliteTables):
+class SqliteSummaries(SqlSummaries):
     """The summaries of a store with a SQLite connection. Its methods are described at `SummaryStore`."""
 
+    _db: sqlite3.Connection
     _outdated = _UNSUMMARIZED
 
-    async def summarize(self, summaries: Sequence[tuple[Unsummarized, TurnSummary]]) -> None:
-        """See `SummaryStore.summarize`."""
-        async with self._transaction():
-            for turn, summary in summaries:
-                for (number,) in self._db.execute("SELECT number FROM turns WHERE turn_id = ?", (turn.id,)).fetchall():
-                    values = stored(turn, summary) | {"number": number}
-                    self._db.execute(_SUMMARIZE, values)
-                    self._db.execute("DELETE FROM failures WHERE number = ?", (number,))
-                    self._db.executemany(
-                        "INSERT OR REPLACE INTO failures VALUES (?, ?, ?)",
-                        [(number, *columns) for columns in stored_failures(summary)],
-                    )
-                    self._db.execute("DELETE FROM tools WHERE number = ?", (number,))
-                    self._db.executemany(
-                        "INSERT OR REPLACE INTO tools VALUES (?, ?, ?, ?, ?)",
-                        [(number, *columns) for columns in stored_tools(summary)],
-                    )
-                    self._db.execute("DELETE FROM search WHERE rowid = ?", (number,))
-                    self._db.execute(
-                        "INSERT INTO search (rowid, prompt, answer, text) VALUES (:number, :prompt, :answer, :text)",
-                        values,
-                    )
+    @abstractmethod
+    def _reading(self) -> AbstractAsyncContextManager[None]:
+        """Read in the block. Errors of SQLite become errors of the store."""
+
+    @abstractmethod
+    def _transaction(self) -> AbstractAsyncContextManager[None]:
+        """Write in the block, all of it or nothing. Errors of SQLite become errors of the store."""
 
     async def _rows(self, query: Query) -> list[Columns]:
+        text, values = query
         async with self._reading():
-            return self._db.execute(*query).fetchall()
+            return self._db.execute(DIALECT.written(text), values).fetchall()
 
-    async def _search(self, turn_filter: TurnFilter) -> tuple[Dialect, str]:
+    @asynccontextmanager
+    async def _writing(self) -> AsyncIterator[Run]:
+        async def run(statement: str, values: Mapping[str, object]) -> Done:
+            cursor = self._db.execute(DIALECT.written(statement), values)
+            return Done(cursor.rowcount, cursor.fetchall())
+
+        async with self._transaction():
+            yield run
+
+    async def _search(self, turn_filter: TurnFilter) -> Search:
         words = words_of(turn_filter.text)
-        if not words:
-            return _SEARCHED, ""
-        if not await self._rows((_INDEXED, {})):
-            return _SCANNED, f"%{turn_filter.text[:MOST_PART]}%"
-        return _SEARCHED, _matching(words)
+        if words and not await self._rows((_INDEXED, {})):
+            return Search(_SCANNED_TEXTS, f"%{turn_filter.text[:MOST_PART]}%")
+        return Search(_INDEXED_WORDS, _matching(words))
 
 
 def numbers_with(db: sqlite3.Connection, text: str) -> Iterator[int]:

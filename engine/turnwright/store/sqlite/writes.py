@@ -15,7 +15,6 @@ from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .opening import StoreFiles
-from .outbox import write_notices
 from .rows import WAITING
 from .schema import Schema
 from .summaries import NEW_SUMMARIES
@@ -60,6 +59,11 @@ _FactsRow = tuple[
 _WRITE_SESSION: Final = (
     "INSERT INTO sessions (session, title, number) VALUES (?, ?, ?)"
     " ON CONFLICT (session) DO UPDATE SET number = excluded.number"
+)
+
+
+_WRITE_NOTICE: Final = (
+    "INSERT OR IGNORE INTO outbox (name, turn_id, seq, kind, at) SELECT name, ?, ?, ?, ? FROM subscriptions"
 )
 
 
@@ -142,7 +146,7 @@ class Append(Write):
             rows = [(turn, item) for item in self._consumed]
             cursor.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
         if self._noticed:
-            write_notices(cursor, turn, self._noticed, self._at)
+            cursor.executemany(_WRITE_NOTICE, [(turn, seq, kind, self._at) for seq, kind in self._noticed])
 
     def done(self) -> None:
         """Move the claim."""
@@ -189,7 +193,7 @@ class Create(Write):
         cursor.execute(f"{NEW_SUMMARIES} WHERE number = ?", (number,))
         if new.session is not None:
             cursor.execute(_WRITE_SESSION, (new.session, new.title, number))
-        write_notices(cursor, new.id, self._noticed, new.created_at)
+        cursor.executemany(_WRITE_NOTICE, [(new.id, seq, kind, new.created_at) for seq, kind in self._noticed])
 
     def done(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""

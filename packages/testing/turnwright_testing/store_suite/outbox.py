@@ -33,6 +33,14 @@ class OutboxFacts(StoreFacts):
             ("b", "t1", claim.seq, "ended", 0),
         ]
 
+    async def test_notices_are_written_with_a_new_turn(self, store: Store, outbox: OutboxStore, draft: Written) -> None:
+        """A copy of a turn, or an imported one, is created with facts that subscribers are notified of."""
+        await outbox.subscribe(["a"])
+        draft.abort()
+        claim = await draft.create(store)
+        rows = await outbox.notices()
+        assert [(row.name, row.turn, row.seq, row.kind) for row in rows] == [("a", "t1", claim.seq, "ended")]
+
     async def test_notice_is_leased_to_one_worker(
         self, store: Store, other_store: Store, outbox: OutboxStore, draft: Written, claim: Claim
     ) -> None:

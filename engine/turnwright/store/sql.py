@@ -1,0 +1,181 @@
+"""Tables beside the journal, in statements that SQLite and PostgreSQL share: annotations and the outbox."""
+
+# ruff: noqa: S608 (every statement is made of constants)
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, fields
+from typing import Final, NamedTuple
+
+from turnwright.errors import TurnNotFoundError
+
+from .annotations import Annotation, AnnotationKind
+from .outbox import NoticeCounts, NoticeRow
+from .rows import Columns
+
+#: A shared statement, and the values of its parameters.
+Query = tuple[str, Mapping[str, object]]
+
+
+class Done(NamedTuple):
+    """The result of a statement: how many rows it changed, and the rows that it returned."""
+
+    changed: int
+    rows: list[Columns]
+
+
+#: Runs a statement in a transaction.
+Run = Callable[[str, Mapping[str, object]], Awaitable[Done]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """The parts of statements that differ between databases. A shared statement has their names in braces.
+
+    `prefix` begins the name of each table. `texts` and `numbers` are the values of a JSON list, the parameter of this
+    name. `locked` ends a query that locks its rows, without those that are locked. `position`, `join` and `like` are
+    functions and an operator; `like` ignores case. `bytewise` compares texts as bytes. `minute` is that of a turn's
+    creation. `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column
+    `n`. `live` are the numbers of turns that have not ended, where their `state` is. `search_key` and `search_columns`
+    are of the table of texts, `search_values` go into it.
+    """
+
+    prefix: str
+    texts: str
+    numbers: str
+    locked: str
+    position: str
+    join: str
+    like: str
+    bytewise: str
+    minute: str
+    turns: str
+    joined: str
+    live: str
+    search_key: str
+    search_columns: str
+    search_values: str
+
+    def written(self, statement: str) -> str:
+        """Return a shared statement as this database has it, with parameters like `:name`."""
+        return statement.format_map({field.name: getattr(self, field.name) for field in fields(self)})
+
+
+class SqlTables(ABC):
+    """Some tables of a store in a database. Statements are shared ones: see `Dialect`."""
+
+    @abstractmethod
+    async def _rows(self, query: Query) -> list[Columns]:
+        """Return the rows of a query."""
+
+    @abstractmethod
+    def _writing(self) -> AbstractAsyncContextManager[Run]:
+        """Write in the block, all of it or nothing."""
+
+
+_ANNOTATE: Final = """
+    INSERT INTO {prefix}annotations SELECT turn_id, :kind, :name, :value, :text, :at FROM {prefix}turns
+    WHERE turn_id = :turn ON CONFLICT (turn_id, kind, name)
+    DO UPDATE SET value = excluded.value, text = excluded.text, at = excluded.at
+"""
+_UNANNOTATE: Final = "DELETE FROM {prefix}annotations WHERE turn_id = :turn AND kind = :kind AND name = :name"
+_ANNOTATIONS: Final = """
+    SELECT turn_id, kind, name, value, text, at FROM {prefix}annotations WHERE turn_id IN ({texts})
+    ORDER BY at, kind, name
+"""
+
+
+class SqlAnnotations(SqlTables):
+    """The annotations of a store in a database. Its methods are described at `AnnotationStore`."""
+
+    async def annotate(self, *annotations: Annotation) -> None:
+        """See `AnnotationStore.annotate`."""
+        async with self._writing() as run:
+            for entry in annotations:
+                row = {
+                    "turn": entry.turn,
+                    "kind": entry.kind.value,
+                    "name": entry.name,
+                    "value": entry.value,
+                    "text": entry.text,
+                    "at": entry.at,
+                }
+                if (await run(_ANNOTATE, row)).changed == 0:
+                    raise TurnNotFoundError(entry.turn)
+
+    async def unannotate(self, turn_id: str, kind: AnnotationKind, name: str) -> bool:
+        """See `AnnotationStore.unannotate`."""
+        async with self._writing() as run:
+            return (await run(_UNANNOTATE, {"turn": turn_id, "kind": kind.value, "name": name})).changed > 0
+
+    async def annotations(self, turn_ids: Sequence[str]) -> list[Annotation]:
+        """See `AnnotationStore.annotations`."""
+        places = {turn_id: place for place, turn_id in enumerate(dict.fromkeys(turn_ids))}
+        rows = await self._rows((_ANNOTATIONS, {"texts": json.dumps([*places])}))
+        rows.sort(key=lambda row: places[row[0]])
+        return [Annotation(turn, AnnotationKind(kind), *rest) for turn, kind, *rest in rows]
+
+
+_COLUMNS: Final = "name, turn_id, seq, kind, at, tries, next_at, error"
+_DUE: Final = "FROM {prefix}outbox WHERE next_at <= :now AND name IN ({texts}) ORDER BY next_at, n LIMIT :limit"
+_NOTICE: Final = "name = :name AND turn_id = :turn AND seq = :seq"
+
+
+class SqlOutbox(SqlTables):
+    """The outbox of a store in a database. Its methods are described at `OutboxStore`."""
+
+    async def subscribe(self, names: Collection[str]) -> None:
+        """See `OutboxStore.subscribe`."""
+        async with self._writing() as run:
+            for name in sorted(names):
+                await run("INSERT INTO {prefix}subscriptions VALUES (:name) ON CONFLICT DO NOTHING", {"name": name})
+
+    async def unsubscribe(self, name: str) -> bool:
+        """See `OutboxStore.unsubscribe`."""
+        async with self._writing() as run:
+            await run("DELETE FROM {prefix}outbox WHERE name = :name", {"name": name})
+            return (await run("DELETE FROM {prefix}subscriptions WHERE name = :name", {"name": name})).changed > 0
+
+    async def lease_notices(self, names: Collection[str], now: float, until: float, limit: int) -> list[NoticeRow]:
+        """See `OutboxStore.lease_notices`. If there are none, it does not write."""
+        values = {"now": now, "texts": json.dumps([*names]), "limit": limit}
+        if not await self._rows((f"SELECT 1 {_DUE}", values)):
+            return []
+        async with self._writing() as run:
+            rows = (await run(f"SELECT n, {_COLUMNS} {_DUE} {{locked}}", values)).rows
+            leased = {"until": until, "numbers": json.dumps([row[0] for row in rows])}
+            await run("UPDATE {prefix}outbox SET next_at = :until WHERE n IN ({numbers})", leased)
+        return [NoticeRow(*row[1:]) for row in rows]
+
+    async def delivered(self, notice: NoticeRow) -> None:
+        """See `OutboxStore.delivered`."""
+        async with self._writing() as run:
+            await run(f"DELETE FROM {{prefix}}outbox WHERE {_NOTICE}", _key(notice))
+
+    async def failed(self, notice: NoticeRow, error: str, next_at: float | None) -> None:
+        """See `OutboxStore.failed`."""
+        change = "UPDATE {prefix}outbox SET tries = tries + 1, next_at = :next_at, error = :error"
+        async with self._writing() as run:
+            await run(f"{change} WHERE {_NOTICE}", _key(notice) | {"next_at": next_at, "error": error})
+
+    async def notices(self) -> list[NoticeRow]:
+        """See `OutboxStore.notices`."""
+        rows = await self._rows((f"SELECT {_COLUMNS} FROM {{prefix}}outbox ORDER BY n", {}))
+        return [NoticeRow(*row) for row in rows]
+
+    async def count_notices(self) -> NoticeCounts:
+        """See `OutboxStore.count_notices`."""
+        ((total, pending),) = await self._rows(("SELECT count(*), count(next_at) FROM {prefix}outbox", {}))
+        return NoticeCounts(pending, total - pending)
+
+    async def retry_notices(self) -> int:
+        """See `OutboxStore.retry_notices`."""
+        change = "UPDATE {prefix}outbox SET next_at = 0, tries = 0 WHERE next_at IS NULL OR next_at <> 0"
+        async with self._writing() as run:
+            return (await run(change, {})).changed
+
+
+def _key(notice: NoticeRow) -> dict[str, object]:
+    return {"name": notice.name, "turn": notice.turn, "seq": notice.seq}
