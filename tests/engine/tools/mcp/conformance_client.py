@@ -1,12 +1,9 @@
-"""The program that the conformance suite of MCP tests: our client, as an app uses it.
+"""The client that the conformance suite of MCP tests: ours, as an app uses it.
 
-The suite gives the server's address as the last argument, and the scenario and its data in the environment. A person is
-played by a request that follows the redirects of the authorization server, by first choices, and by empty forms.
+A person is played by a request that follows the redirects of the authorization server, by first choices, and by empty
+forms.
 """
 
-import json
-import os
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +11,6 @@ from threading import Thread
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-import anyio
 import httpx
 from pydantic import JsonValue
 
@@ -34,17 +30,17 @@ NEEDS_LOGIN: Final = "it needs a login: "
 VALUES: Final[Mapping[object, JsonValue]] = {"number": 2, "integer": 2, "string": "x", "boolean": True}
 
 
-async def main() -> None:
-    """Call the server's tools, and log in as often as it wants, but not for ever."""
-    url = sys.argv[-1]
-    settings: Mapping[str, Any] = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
-    oauth = oauth_settings(os.environ["MCP_CONFORMANCE_SCENARIO"], url, settings)
+async def play(scenario: str, url: str, settings: Mapping[str, Any]) -> None:
+    """Call the server's tools, and log in as often as it wants, but not for ever.
+
+    `settings` are the scenario's data.
+    """
+    oauth = oauth_settings(scenario, url, settings)
     server = McpServer.model_validate({"type": "http", "url": url, "oauth": oauth})
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(MOST_LOGINS):
             problem = await use(server, settings.get("toolCalls"), Path(folder))
             if NEEDS_LOGIN not in problem:
-                sys.stderr.write(problem)
                 return
             await mcp_login(server, show=log_in_as_a_person, logins=folder)
 
@@ -104,7 +100,3 @@ def example(tool: Tool, tools: list[Tool]) -> dict[str, JsonValue]:
     given_schema = next((thawed(candidate.parameters) for candidate in tools if candidate is not tool), {})
     values: Mapping[object, JsonValue] = {**VALUES, "object": {**given_schema}}
     return {name: values.get(schema.get("type"), "x") for name, schema in properties.items()}
-
-
-if __name__ == "__main__":
-    anyio.run(main)
