@@ -144,7 +144,7 @@ def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
 def _all_words(query: Query) -> frozenset[str]:
     lines = [*query.lines()]
     used_words = words("\n".join(lines))
-    return used_words | words(" ".join(term for name, term in definitions() if name in used_words))
+    return used_words | words(" ".join(term for name, term in _definitions() if name in used_words))
 
 
 def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Iterator[str]:

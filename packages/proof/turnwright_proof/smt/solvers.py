@@ -69,7 +69,9 @@ class Z3:
         if verdict != "sat" or not names:
             return Answer(verdict, took)
         model = solver.model()
-        values = {str(declaration): str(model[declaration]) for declaration in model.decls()}
+        # z3 prints terms slowly, and those of `define-fun` are large.
+        constants = {declaration.name(): declaration for declaration in model.decls() if declaration.arity() == 0}
+        values = {name: str(model[constants[name]]) for name in names if name in constants}
         return Answer(verdict, took, {name: _number(values.get(name, "0")) for name in names})
 
 

@@ -48,6 +48,7 @@ def variables(names: Iterable[str]) -> dict[str, Term]:
     return {name: variable(name) for name in names}
 
 
+@cache
 def declared(name: str) -> str:
     """Return the declaration of a name."""
     return f"(declare-const {name} {'Bool' if variable(name).flag else 'Int'})"
