@@ -110,7 +110,7 @@ def test_turns_drop_columns_and_never_shorten_ids_or_states(cli: "Cli", tty: Ope
     "command",
     [
         ("explain",),
-        pytest.param(("verify", "--bound", "1", "--can-reach", "cap_hit/budget"), marks=pytest.mark.slow),
+        pytest.param(("verify", "--bound", "0", "--can-reach", "cap_hit/step_cap"), marks=pytest.mark.slow),
         ("show", "{turn}"),
     ],
 )
