@@ -340,6 +340,8 @@ async def test_callback_takes_the_result(bot: Bot) -> None:
         (b'{"result": 1, "error": "x"}', 422),
         (b'{"result": 1, "more": 2}', 422),
         (b'{"error": 5}', 422),
+        (b'{"error": " "}', 422),
+        (b'{"result": "paid", "result": "refused"}', 422),
         (b"{}", 422),
         (b'{"result": NaN}', 422),
         (b'{"result": "\\ud800"}', 422),

@@ -47,7 +47,10 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+# The first character keeps an id apart from a flag, and from `.` and `..`, which clients cut out of a URL.
+_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+# PostgreSQL keeps no longer one in an index.
+_LONGEST_SESSION: Final = 1_000
 #: How often an equal start looks whether another process has written the turn, and the seconds between two looks.
 _LOOKS: Final = 40
 _PATIENCE: Final = 0.05
@@ -57,12 +60,14 @@ class TurnOptions(TypedDict, total=False):
     """Options of a new turn besides its agent and its prompt."""
 
     id: str | None
-    """The turn's id: 1 to 128 of `A-Z a-z 0-9 . _ -`. If a turn with this id exists and was started with the same agent
-    name, prompt and options, the call attaches to it instead of starting another one; with others it raises
-    `TurnConflictError`. See docs/rules.md#start-once.
+    """The turn's id: 1 to 128 of `A-Z a-z 0-9 . _ -`, the first not `.` or `-`. If a turn with this id exists and was
+    started with the same agent name, prompt and options, the call attaches to it instead of starting another one; with
+    others it raises `TurnConflictError`. See docs/rules.md#start-once.
     """
     session: str | None
-    """The conversation that the turn belongs to. The session's earlier turns are its history."""
+    """The conversation that the turn belongs to, 1 to 1,000 visible characters. The session's earlier turns are its
+    history.
+    """
     message_history: Sequence[Message | Mapping[str, object]]
     """The history of a turn without a session: messages, or mappings in the chat completions format or in that of
     Anthropic's Messages API, whose blocks may be the SDK's objects.
@@ -165,6 +170,9 @@ def _requested(
 ) -> _Requested:
     """Return the fields that the caller gives. Raises `ConfigError`."""
     writable(prompt, "the prompt")
+    session = options.get("session")
+    if isinstance(session, str) and not (session.isprintable() and 0 < len(session.strip()) <= _LONGEST_SESSION):
+        raise ConfigError(f"session: 1 to {_LONGEST_SESSION:,} visible characters, not {session!r:.80}")
     history = _messages(options.get("message_history", ()), strict=setup.unpaired == "reject")
     context = options.get("metadata", {})
     if context and isinstance(context, Mapping) and deeper_than(dict(context), MOST_NESTED):
@@ -173,7 +181,7 @@ def _requested(
         prompt=prompt,
         files=tuple(_file(number, file) for number, file in enumerate(options.get("files", ()))),
         message_history=tuple(message.to_json() for message in history),
-        session=options.get("session"),
+        session=session,
         continue_from=options.get("continue_from"),
         metadata=context,
         client_tools=tuple(tool.to_json() for tool in client_tools.values()),
@@ -186,7 +194,7 @@ def id_of(options: TurnOptions) -> str:
     if turn_id is None:
         return new_id()
     if not isinstance(turn_id, str) or _ID.fullmatch(turn_id) is None:
-        raise ConfigError(f"id: 1 to 128 of A-Z a-z 0-9 . _ -, not {turn_id!r:.80}")
+        raise ConfigError(f"id: 1 to 128 of A-Z a-z 0-9 . _ -, the first not . or -, not {turn_id!r:.80}")
     return turn_id
 
 

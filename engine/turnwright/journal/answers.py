@@ -199,6 +199,8 @@ def settled_result(result: JsonValue | ToolResult | NotGiven, error: str | None)
     if (error is None) == isinstance(result, NotGiven):
         raise ConfigError("give the result, or error=...: one of both")
     need_kind("error", error, str | None, "text")
+    if error is not None and not error.strip():
+        raise ConfigError("error: the model reads it: say what failed")
     try:
         return give_result(error, error=True) if isinstance(result, NotGiven) else give_result(result)
     except ValueError as reason:

@@ -30,6 +30,7 @@ FORMS: Final[Mapping[tuple[str, ...], tuple[str, ...]]] = {
 }
 #: The version of the language, which a journal has with its rules.
 LANGUAGE: Final = 1
+_LONGEST_NAME: Final = 200
 _FORM_WORDS: Final = ("before", "need", "after", "never", "at_most", "of", "then", "not_both")
 _CALLS: Final = ("before", "need", "after", "never", "of", "then")
 #: The patterns whose calls are judged, and so may name no message of the user.
@@ -164,7 +165,7 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         try:
             self._check()
         except InvalidRuleError as error:
-            raise error.at(rule=self.name if isinstance(self.name, str) else "") from None
+            raise error.at(rule=self.name if _is_name(self.name) else "") from None
 
     @property
     def form(self) -> tuple[str, ...]:
@@ -197,8 +198,9 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         return patterns
 
     def _check(self) -> None:
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise InvalidRuleError(f"a rule has a name, not {self.name!r}")
+        if not _is_name(self.name):
+            limit = f"one line of at most {_LONGEST_NAME} visible characters"
+            raise InvalidRuleError(f"a rule has a name, {limit}, not {self.name!r:.80}")
         form = self.form
         optional = FORMS.get(form)
         if optional is None:
@@ -300,6 +302,11 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         for word in ("need", "after", "then"):
             if any(pattern.names(USER) for pattern in patterns.get(word, ())):
                 _check_text_only(USER, fields if owes and word == "after" else fields.values())
+
+
+def _is_name(name: object) -> bool:
+    """Whether a name is readable in a line of a log, a page or a terminal."""
+    return isinstance(name, str) and name.isprintable() and len(name.strip()) > 0 and len(name) <= _LONGEST_NAME
 
 
 def parse_rule(words: Mapping[str, object], kind: type[Rule] = Rule) -> Rule:

@@ -66,6 +66,15 @@ async def test_session_remembers_earlier_turns() -> None:
     ]
 
 
+@pytest.mark.parametrize("session", ["", " ", "a\nb", "a\x00b", "\ud800", "\u202ea", "a" * 1001])
+async def test_session_without_a_visible_name_is_refused(session: str) -> None:
+    """An empty one would join the turns of all users whose id an app has lost."""
+    async with Engine(model=ScriptedModel()) as engine:
+        with pytest.raises(ConfigError, match=r"^session: 1 to 1,000 visible characters, not "):
+            await engine.run(AGENT, "hi", session=session)
+        assert await engine.turns() == []
+
+
 async def test_sessions_do_not_hear_each_other() -> None:
     model = ScriptedModel("One.", "Two.", "Three.")
     engine = Engine(model=model)

@@ -70,10 +70,11 @@ def test_two_rules_of_one_name_are_refused() -> None:
         RuleList([Rule("mine", never="a"), Rule("mine", never="b")])
 
 
-@pytest.mark.parametrize("name", ["", " ", 3, None])
+@pytest.mark.parametrize("name", ["", " ", 3, None, "a\nb", "a\x1b[31m", "\u202ea", "\ud800", "a" * 201])
 def test_rule_has_a_name(name: object) -> None:
-    with pytest.raises(InvalidRuleError, match="a rule has a name"):
+    with pytest.raises(InvalidRuleError, match=r"^a rule has a name") as error:
         parse_rule({"name": name, "never": "a"})
+    assert str(error.value).isprintable()
 
 
 def test_rules_are_equal_and_can_be_copied() -> None:
