@@ -1,6 +1,7 @@
-"""The end of a turn for clients: its record, and why it ended, without the error, which may name hosts and files."""
+"""The end of a turn for clients: how and why it ended, and its record, without the error, which may name hosts."""
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -12,10 +13,27 @@ from .items import clean, clean_json
 
 #: Outcomes whose text is the answer.
 DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
-#: Limits on what the model may write.
-WRITING_LIMITS: Final = frozenset({EndReason.TOKENS, EndReason.COST})
-#: Failures that are refusals of the content.
-CONTENT_REFUSED: Final = frozenset({EndReason.CONTENT_FILTER, EndReason.GUARDRAIL})
+#: How a turn ended, as protocols tell it apart: with an answer, or one that was cut off at its length; stopped by a
+#: limit on what the model may write, by another one, or by somebody; with a refusal of the content, or failed.
+Ending: TypeAlias = Literal["answered", "cut", "writing limit", "limit", "stopped", "refused", "failed"]
+_BY_REASON: Final[Mapping[EndReason, Ending]] = {
+    EndReason.TRUNCATED: "cut",
+    EndReason.TOKENS: "writing limit",
+    EndReason.COST: "writing limit",
+    EndReason.CONTENT_FILTER: "refused",
+    EndReason.GUARDRAIL: "refused",
+}
+_BY_OUTCOME: Final[Mapping[Outcome, Ending]] = {
+    Outcome.FINISHED: "answered",
+    Outcome.SYNTHESIS_DONE: "answered",
+    Outcome.ABORTED: "stopped",
+    Outcome.FAILED: "failed",
+}
+
+
+def ending_of(outcome: Outcome, reason: EndReason) -> Ending:
+    """Return how a turn ended."""
+    return _BY_REASON.get(reason) or _BY_OUTCOME.get(outcome, "limit")
 
 
 def record_end(event: TurnEndedEvent) -> dict[str, JsonValue]:

@@ -1,6 +1,6 @@
 """Encode the account of a turn as a task, and as the updates of its stream."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from a2a.types import (
@@ -20,7 +20,7 @@ from pydantic import JsonValue
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
-from turnwright_protocols.endings import CONTENT_REFUSED, DONE, explain_end, record_end
+from turnwright_protocols.endings import Ending, ending_of, explain_end, record_end
 from turnwright_protocols.items import Item, clean, left_open
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import EndReason, Outcome
@@ -34,16 +34,18 @@ Updates = Iterator[Update]
 
 #: The id of the artifact, which holds the answer.
 ANSWER: Final = "answer"
-_STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
+#: The states of ended tasks. One that a limit stopped has failed.
+_STATES: Final[Mapping[Ending, TaskState]] = {
+    "answered": TaskState.TASK_STATE_COMPLETED,
+    "cut": TaskState.TASK_STATE_COMPLETED,
+    "stopped": TaskState.TASK_STATE_CANCELED,
+    "refused": TaskState.TASK_STATE_REJECTED,
+}
 
 
 def state_of_end(outcome: Outcome, reason: EndReason) -> TaskState:
     """Return the state of an ended turn's task."""
-    if reason in _STOPPED:
-        return TaskState.TASK_STATE_CANCELED
-    if reason in CONTENT_REFUSED:
-        return TaskState.TASK_STATE_REJECTED
-    return TaskState.TASK_STATE_COMPLETED if outcome in DONE else TaskState.TASK_STATE_FAILED
+    return _STATES.get(ending_of(outcome, reason), TaskState.TASK_STATE_FAILED)
 
 
 class TaskEncoder:

@@ -12,11 +12,11 @@ from pydantic import JsonValue
 from turnwright.journal.questions import call_lines
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright_protocols import items as i
-from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS
+from turnwright_protocols.endings import Ending, ending_of
 from turnwright_protocols.items import Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import CallStatus, EndReason, Outcome
+from turnwright_states import CallStatus
 from turnwright_states.payload import thawed
 
 from .editor_tools import KINDS, read_diff
@@ -32,7 +32,15 @@ StopReason = Literal["end_turn", "max_tokens", "max_turn_requests", "refusal", "
 
 #: The most bytes of a text in one update: some clients read lines of at most 64 KiB, and JSON escapes make text longer.
 _LARGEST: Final = 8 * 1024
-_STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
+#: Why a prompt ended. A turn that failed is an error.
+_STOP_REASONS: Final[Mapping[Ending, StopReason]] = {
+    "answered": "end_turn",
+    "cut": "max_tokens",
+    "writing limit": "max_tokens",
+    "limit": "max_turn_requests",
+    "stopped": "cancelled",
+    "refused": "refusal",
+}
 
 
 class UpdateEncoder:
@@ -198,12 +206,4 @@ def user_chunks(text: str, message: str) -> Iterator[schema.UserMessageChunk]:
 
 def stop_reason(event: TurnEndedEvent) -> StopReason | None:
     """Return why a prompt ended; None for an error."""
-    if event.reason in _STOPPED:
-        return "cancelled"
-    if event.reason in CONTENT_REFUSED:
-        return "refusal"
-    if event.outcome is Outcome.FAILED:
-        return None
-    if event.reason is EndReason.TRUNCATED or event.reason in WRITING_LIMITS:
-        return "max_tokens"
-    return "end_turn" if event.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE) else "max_turn_requests"
+    return _STOP_REASONS.get(ending_of(event.outcome, event.reason))

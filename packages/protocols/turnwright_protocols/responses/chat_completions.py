@@ -37,7 +37,7 @@ from turnwright_protocols.client_tools import (
     waits_for_client,
 )
 from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn
-from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS, explain_end
+from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.http import (
     EventStream,
     Gate,
@@ -49,7 +49,6 @@ from turnwright_protocols.http import (
 )
 from turnwright_protocols.items import clean
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import EndReason, Outcome
 from turnwright_states import facts as f
 
 from .request import need_answer_format
@@ -61,6 +60,14 @@ _VIA: Final = "chat_completions"
 _MOST_MESSAGES: Final = 2000
 _ASKS: Final = "\n\nChat completions cannot answer this: use /responses."
 _LEFT: Final = "the turn was interrupted"
+#: Why a completion ended. A turn that was stopped, or failed, is an error.
+_FINISHES: Final[Mapping[Ending, str]] = {
+    "answered": "stop",
+    "cut": "length",
+    "writing limit": "length",
+    "limit": "stop",
+    "refused": "content_filter",
+}
 
 
 class ChatCompletions:
@@ -223,14 +230,8 @@ class Completion:
             "completion_tokens": tokens.output_tokens,
             "total_tokens": tokens.input_tokens + tokens.output_tokens,
         }
-        if event.reason in CONTENT_REFUSED:
-            self.finish = "content_filter"
-        elif event.outcome in (Outcome.FAILED, Outcome.ABORTED):
-            self.error = explain_end(event) or str(event.reason)
-        elif event.reason is EndReason.TRUNCATED or event.reason in WRITING_LIMITS:
-            self.finish = "length"
-        else:
-            self.finish = "stop"
+        self.finish = _FINISHES.get(ending_of(event.outcome, event.reason), "")
+        self.error = "" if self.finish else explain_end(event) or str(event.reason)
 
     def whole(self) -> Json:
         """Return the completion."""

@@ -13,11 +13,11 @@ from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import call_reference, client_tools_in, waits_for_client
-from turnwright_protocols.endings import CONTENT_REFUSED, WRITING_LIMITS, explain_end
+from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.items import Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import CallStatus, EndReason, InterruptKind, Outcome
+from turnwright_states import CallStatus, InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.payload import thawed
 
@@ -27,7 +27,16 @@ Events = Iterator[Json]
 APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 #: The label of the server whose tools were called: this one.
 SERVER: Final = "turnwright"
-_STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
+#: The status of an ended turn's response, and why it is incomplete. Of another limit, that is the turn's reason.
+_STATUSES: Final[Mapping[Ending, tuple[str, str]]] = {
+    "answered": ("completed", ""),
+    "cut": ("incomplete", "max_output_tokens"),
+    "writing limit": ("incomplete", "max_output_tokens"),
+    "limit": ("incomplete", ""),
+    "stopped": ("cancelled", ""),
+    "refused": ("incomplete", "content_filter"),
+    "failed": ("failed", ""),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +334,11 @@ class ResponseEncoder:
     def _end(self, event: TurnEndedEvent) -> Events:
         self._usage.end(event.usage)
         self._record = {"turn": self._segment.turn, "outcome": str(event.outcome), "reason": str(event.reason)}
-        self._status, self._incomplete, self._error = _status_of(event)
+        self._status, reason = _STATUSES[ending_of(event.outcome, event.reason)]
+        if self._status == "failed":
+            self._error = {"code": "server_error", "message": explain_end(event)}
+        elif self._status == "incomplete":
+            self._incomplete = {"reason": reason or str(event.reason)}
         # A canceled response has no event of its own.
         kind = "incomplete" if self._status == "cancelled" else self._status
         yield self._event(f"response.{kind}", response=self.response)
@@ -373,18 +386,3 @@ def to_sse(event: Mapping[str, JsonValue]) -> str:
 
 def _text_part(text: str) -> Json:
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def _status_of(event: TurnEndedEvent) -> tuple[str, JsonValue, JsonValue]:
-    """Return the status of an ended turn's response, with the details of an incomplete one, or the error."""
-    if event.reason in _STOPPED:
-        return "cancelled", None, None
-    if event.reason in CONTENT_REFUSED:
-        return "incomplete", {"reason": "content_filter"}, None
-    if event.outcome is Outcome.FAILED:
-        return "failed", None, {"code": "server_error", "message": explain_end(event)}
-    if event.reason is EndReason.TRUNCATED or event.reason in WRITING_LIMITS:
-        return "incomplete", {"reason": "max_output_tokens"}, None
-    if event.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE):
-        return "completed", None, None
-    return "incomplete", {"reason": str(event.reason)}, None

@@ -12,17 +12,18 @@ from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client
-from turnwright_protocols.endings import CONTENT_REFUSED, explain_end, record_end
+from turnwright_protocols.endings import ending_of, explain_end, record_end
 from turnwright_protocols.items import Call, Item, asking_call, clean, clean_json
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Outcome
+from turnwright_states import CallStatus, Decision, InterruptKind
 from turnwright_states import facts as f
 
 #: The key of our metadata, and the beginning of the types of our data parts.
 METADATA_KEY: Final = "turnwright"
 DATA: Final = "data-turnwright-"
 APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
-_STOPPED: Final = frozenset({EndReason.ABORTED, EndReason.SUPERSEDED})
+#: Why a message ended; "other" for a limit.
+_FINISHES: Final = {"answered": "stop", "cut": "length", "refused": "content-filter"}
 _DENIED: Final = frozenset({CallStatus.REJECTED, CallStatus.REFUSED})
 _WITHDRAWN: Final = "the call was withdrawn"
 
@@ -258,17 +259,18 @@ class ChunkEncoder:
         yield from self._end_step()
         record: Chunk = {"turn": self.turn, **record_end(event)}
         metadata: Chunk = {"messageMetadata": {METADATA_KEY: record}}
-        if event.reason in _STOPPED:
+        ending = ending_of(event.outcome, event.reason)
+        if ending == "stopped":
             yield {"type": "message-metadata", **metadata}
             yield {"type": "abort", "reason": str(event.reason)}
             return
-        if event.outcome is Outcome.FAILED and event.reason not in CONTENT_REFUSED:
+        if ending == "failed":
             yield {"type": "message-metadata", **metadata}
             yield {"type": "error", "errorText": explain_end(event)}
             return
         if event.sentinel is not None:
             yield self._data("notice", {"text": clean(event.sentinel.text)})
-        yield {"type": "finish", "finishReason": _finish_reason(event), **metadata}
+        yield {"type": "finish", "finishReason": _FINISHES.get(ending, "other"), **metadata}
 
     def _id(self, call: str) -> str:
         return f"{self.turn}/{call}"
@@ -286,14 +288,6 @@ class ChunkEncoder:
 def to_sse(chunk: Chunk) -> str:
     """Return a chunk as a server-sent event."""
     return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-def _finish_reason(event: TurnEndedEvent) -> str:
-    if event.reason in CONTENT_REFUSED:
-        return "content-filter"
-    if event.reason is EndReason.TRUNCATED:
-        return "length"
-    return "stop" if event.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE) else "other"
 
 
 def _json(arguments: JsonObject) -> Chunk:
