@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
 import anyio
+from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
@@ -106,8 +107,9 @@ class PausedTurn:
         self.seq = 0 if pause is None else pause.seq
         self.interrupts = () if pause is None else pause.interrupts
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+        self.started = first if isinstance(first, f.TurnStarted) else None
         #: The tools that the client runs.
-        self.client_tools = client_tools_in(first) if isinstance(first, f.TurnStarted) else frozenset[str]()
+        self.client_tools = frozenset[str]() if self.started is None else client_tools_in(self.started)
         self._answers = {
             event.fact.interrupt: event.fact
             for event in events
@@ -118,6 +120,11 @@ class PausedTurn:
     async def read(cls, engine: Engine, turn_id: str) -> "PausedTurn":
         """Read the journal of a turn. Raises `TurnNotFoundError`."""
         return cls(await engine.snapshot(turn_id))
+
+    def note(self, door: str) -> Mapping[str, JsonValue] | None:
+        """Return what a door noted about the turn when it started it; None for another door's turn."""
+        note = None if self.started is None else self.started.metadata.get(door)
+        return note if isinstance(note, Mapping) else None
 
     def without_known(self, answers: Mapping[str, AnswerValue]) -> dict[str, AnswerValue]:
         """Return the answers to the pause that the journal does not have: a client may send them again."""

@@ -6,17 +6,17 @@ Needs Starlette, which the extra of each HTTP protocol brings.
 import inspect
 import json
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import anyio
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from turnwright._base.frozen import unique_keys
@@ -54,6 +54,9 @@ LONGEST_SESSION: Final = 128
 _OWNED: Final = "~"
 _JSON: Final = ("application/json",)
 _SERVER_FAULT: Final = 500
+#: Codes of JSON-RPC.
+_INVALID_REQUEST, _INTERNAL_ERROR = -32600, -32603
+_Piece = TypeVar("_Piece")
 _UNAVAILABLE: Final = "the server cannot run this turn now"
 #: Statuses and words of the engine's errors. Any other error is the server's own, and its words stay in the log.
 _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
@@ -182,6 +185,25 @@ def parse_object(content: bytes) -> JsonObject:
     return value
 
 
+def wrong_field(name: str, why: str) -> RefusedRequestError:
+    """Return the refusal of a request because of one of its fields."""
+    return RefusedRequestError(400, f"{name}: {why}", field=name)
+
+
+def read_flag(body: JsonObject, name: str) -> bool:
+    """Return a field that is true or false, by default false. Raises `RefusedRequestError`."""
+    value = body.get(name)
+    if not isinstance(value, bool | None):
+        raise wrong_field(name, "must be true or false")
+    return bool(value)
+
+
+def refuse_call(refusal: RefusedRequestError) -> Response:
+    """Return a refusal as an error of JSON-RPC."""
+    code = _INTERNAL_ERROR if refusal.status >= _SERVER_FAULT else _INVALID_REQUEST
+    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": refusal.why}}, refusal.status)
+
+
 def owned_session(user: str, session: str) -> str:
     """Return the engine's session of a user's conversation. No two users share one, whatever their names are."""
     return f"{_OWNED}{quote(user, safe='')}/{session}" if user else session
@@ -288,6 +310,32 @@ class EventStream(Response):
                 group.cancel_scope.cancel()
         except* TimeoutError:
             _LOG.info("a client did not read its stream for %g s: it is closed", bounds.send_seconds)
+
+
+def to_sse(value: Mapping[str, JsonValue], event: str = "") -> str:
+    """Return JSON as a server-sent event, of this name if it has one."""
+    name = f"event: {event}\n" if event else ""
+    return f"{name}data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+async def encode_stream(
+    pieces: AsyncIterator[_Piece], start: str, encode: Callable[[_Piece], str], close: Callable[[str], str]
+) -> AsyncGenerator[str, None]:
+    """Yield a stream that begins with `start`, has each encoded piece, and ends with `[DONE]` in any case.
+
+    `close` returns the lines before that. It gets the words of an error, which are empty if all pieces came.
+    """
+    yield start
+    error = ""
+    try:
+        async for piece in pieces:
+            if lines := encode(piece):
+                yield lines
+    except Exception as failure:  # noqa: BLE001 (the response has begun: the client gets words of ours)
+        error = refusal_of(failure).why
+    if lines := close(error):
+        yield lines
+    yield "data: [DONE]\n\n"
 
 
 class Endpoint:

@@ -7,7 +7,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from msgspec.structs import replace
 from pydantic import JsonValue
@@ -17,10 +17,12 @@ from turnwright.message import FilePart
 from turnwright.transcript.events import FactEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.tool_phase import ToolPhase
-from turnwright_states import Decision
+from turnwright_states import Decision, InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.state import Stall
 
+#: The interrupts that are answered by approving or rejecting a call.
+APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 #: A message has a text, and the reasoning before it.
 Kind = Literal["text", "reasoning"]
 

@@ -17,6 +17,11 @@ class SegmentUsage:
         self.own = Usage()
         self.delegated = 0
 
+    @property
+    def input_tokens(self) -> int:
+        """The input tokens of this segment, with all tokens of its sub-agents."""
+        return self.own.input_tokens + self.delegated
+
     def begin(self) -> None:
         """Begin a segment."""
         self.own, self.delegated = Usage(), 0

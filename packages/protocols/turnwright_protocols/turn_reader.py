@@ -1,7 +1,7 @@
 """Reads the events of one turn, live or from its journal, as the items that every protocol encodes."""
 
 import json
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,6 +27,7 @@ from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
 
 from . import items as i
+from .client_tools import client_tools_in
 from .items import Call, Item, Kind, clean
 
 #: After these facts a model is called; with these its reply is there.
@@ -75,8 +76,10 @@ class TurnReader:
     of a reply that do not connect to the earlier ones are left out, and the reply brings their text.
     """
 
-    def __init__(self, turn: str) -> None:
+    def __init__(self, turn: str, client_tools: Collection[str] = ()) -> None:
         self.turn = turn
+        #: The tools that the client runs: these, and those that the turn's first fact declares.
+        self.client_tools = frozenset(client_tools)
         #: The number of the open step; 0 between steps.
         self.step = 0
         #: Whether a reply is expected, of which pieces may have arrived.
@@ -163,7 +166,8 @@ class TurnReader:
 
     def _fact(self, event: FactEvent) -> Items:  # noqa: C901, PLR0912 (one case a fact: flat)
         match event.fact:
-            case f.TurnStarted(agent=agent, prompt=prompt, files=files):
+            case f.TurnStarted(agent=agent, prompt=prompt, files=files) as started:
+                self.client_tools |= client_tools_in(started)
                 self._calls = 0
                 yield i.TurnStartItem(str(agent.get("name", "")), prompt, tuple(map(FilePart.of_json, files)))
             case f.StepStarted(number=number, nudge=nudge, stall=stall):

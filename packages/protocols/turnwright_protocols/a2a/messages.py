@@ -18,8 +18,8 @@ from turnwright.journal.questions import words
 from turnwright.message import FilePart
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import AnswerValue
-from turnwright_protocols.http import LONGEST_SESSION, RefusedRequestError
-from turnwright_protocols.items import clean, clean_json
+from turnwright_protocols.http import LONGEST_SESSION, wrong_field
+from turnwright_protocols.items import APPROVALS, clean, clean_json
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 #: The key of our metadata.
@@ -31,7 +31,6 @@ _DEEPEST: Final = 16
 #: Integers from here on are not exact as doubles, which data parts have.
 _EXACT: Final = 2**53
 _UNKNOWN_TYPE: Final = "application/octet-stream"
-_APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 _WORDS: Final = {Decision.APPROVE: "yes", Decision.REJECT: "no"}
 _ALL_ANSWERS: Final = (
     'several questions are open: answer all in one message, with a data part {"answers": {id: answer}}'
@@ -50,11 +49,11 @@ class Prompt:
 def read_prompt(message: Message) -> Prompt:
     """Read a message of a client. Raises `RefusedRequestError`."""
     if message.role not in (Role.ROLE_UNSPECIFIED, Role.ROLE_USER):
-        raise _wrong("role", "a client sends messages of the user")
+        raise wrong_field("role", "a client sends messages of the user")
     if not message.parts or len(message.parts) > _MOST_PARTS:
-        raise _wrong("parts", f"a message has 1 to {_MOST_PARTS} parts")
+        raise wrong_field("parts", f"a message has 1 to {_MOST_PARTS} parts")
     if not 0 < len(message.message_id) <= LONGEST_SESSION or not message.message_id.isprintable():
-        raise _wrong("messageId", f"must have 1 to {LONGEST_SESSION} visible characters")
+        raise wrong_field("messageId", f"must have 1 to {LONGEST_SESSION} visible characters")
     texts: list[str] = []
     files: list[FilePart] = []
     answers: dict[str, JsonValue] | None = None
@@ -72,7 +71,7 @@ def read_prompt(message: Message) -> Prompt:
             case "raw" | "url":
                 files.append(_file(part))
             case _:
-                raise _wrong("parts", "a part has no content")
+                raise wrong_field("parts", "a part has no content")
     return Prompt("\n".join(texts), tuple(files), answers)
 
 
@@ -84,17 +83,17 @@ def read_answers(
     A text answers a single one. Raises `RefusedRequestError`, and `InvalidAnswerError` for an answer that does not fit.
     """
     if prompt.files:
-        raise _wrong("parts", "the task waits for an answer, which has no files")
+        raise wrong_field("parts", "the task waits for an answer, which has no files")
     if prompt.answers is not None:
         by_id, ids = {interrupt.id: interrupt for interrupt in interrupts}, [interrupt.id for interrupt in pending]
         if not set(ids) <= prompt.answers.keys() <= by_id.keys():
-            raise _wrong("answers", f"must answer these and no others: {', '.join(ids)}")
+            raise wrong_field("answers", f"must answer these and no others: {', '.join(ids)}")
         return {name: _answer(by_id[name], value, ids) for name, value in prompt.answers.items()}
     if len(pending) != 1:
-        raise _wrong("parts", _ALL_ANSWERS)
+        raise wrong_field("parts", _ALL_ANSWERS)
     (interrupt,) = pending
-    if interrupt.kind in _APPROVALS and prompt.text.lstrip().startswith("{"):
-        raise _wrong("parts", "an approval by text is yes or no")
+    if interrupt.kind in APPROVALS and prompt.text.lstrip().startswith("{"):
+        raise wrong_field("parts", "an approval by text is yes or no")
     parse_answer(tuple(pending), interrupt.id, prompt.text)
     return {interrupt.id: prompt.text}
 
@@ -138,13 +137,13 @@ def _file(part: Part) -> FilePart:
             return FilePart(media_type=media_type, url=part.url, name=part.filename)
         return FilePart(media_type=media_type, data=base64.b64encode(part.raw).decode(), name=part.filename)
     except ValueError as error:
-        raise _wrong("parts", f"a file: {error}") from None
+        raise wrong_field("parts", f"a file: {error}") from None
 
 
 def _answer(interrupt: Interrupt, value: JsonValue, ids: Sequence[str]) -> str | bool | Answer:
     if isinstance(value, str | bool):
         return value
-    if isinstance(value, dict) and interrupt.kind in _APPROVALS and value.keys() == {"approved", "reason"}:
+    if isinstance(value, dict) and interrupt.kind in APPROVALS and value.keys() == {"approved", "reason"}:
         approved, reason = value["approved"], value["reason"]
         if isinstance(approved, bool) and isinstance(reason, str):
             return Answer(Decision.APPROVE) if approved else reject(reason)
@@ -169,7 +168,7 @@ def _describe(interrupt: Interrupt) -> JsonValue:
 
 
 def _choice(kind: InterruptKind, decision: Decision) -> str:
-    return _WORDS.get(decision, str(decision)) if kind in _APPROVALS else str(decision)
+    return _WORDS.get(decision, str(decision)) if kind in APPROVALS else str(decision)
 
 
 def _exact(value: JsonValue) -> JsonValue:
@@ -187,7 +186,3 @@ def _whole(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [*map(_whole, value)]
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT else value
-
-
-def _wrong(name: str, why: str) -> RefusedRequestError:
-    return RefusedRequestError(400, f"{name}: {why}", field=name)

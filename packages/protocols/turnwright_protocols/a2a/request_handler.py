@@ -10,18 +10,13 @@ from a2a.server.request_handlers.request_handler import RequestHandler, validate
 from a2a.types import (
     AgentCard,
     CancelTaskRequest,
-    DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
-    GetTaskPushNotificationConfigRequest,
     GetTaskRequest,
-    ListTaskPushNotificationConfigsRequest,
-    ListTaskPushNotificationConfigsResponse,
     ListTasksRequest,
     ListTasksResponse,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
-    TaskPushNotificationConfig,
     TaskState,
 )
 from a2a.utils.constants import DEFAULT_LIST_TASKS_PAGE_SIZE
@@ -173,29 +168,13 @@ class TaskHandler(RequestHandler):
 
     # Not offered.
 
-    async def on_create_task_push_notification_config(
-        self, params: TaskPushNotificationConfig, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """Refuse."""
-        _refuse_push(params, context)
+    async def _refuse_push(self, params: object, context: ServerCallContext) -> NoReturn:  # noqa: ARG002 (the protocol's)
+        raise PushNotificationNotSupportedError
 
-    async def on_get_task_push_notification_config(
-        self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> TaskPushNotificationConfig:
-        """Refuse."""
-        _refuse_push(params, context)
-
-    async def on_list_task_push_notification_configs(
-        self, params: ListTaskPushNotificationConfigsRequest, context: ServerCallContext
-    ) -> ListTaskPushNotificationConfigsResponse:
-        """Refuse."""
-        _refuse_push(params, context)
-
-    async def on_delete_task_push_notification_config(
-        self, params: DeleteTaskPushNotificationConfigRequest, context: ServerCallContext
-    ) -> None:
-        """Refuse."""
-        _refuse_push(params, context)
+    on_create_task_push_notification_config = _refuse_push
+    on_get_task_push_notification_config = _refuse_push
+    on_list_task_push_notification_configs = _refuse_push
+    on_delete_task_push_notification_config = _refuse_push
 
     async def on_get_extended_agent_card(
         self,
@@ -337,10 +316,6 @@ def _refusing(context: ServerCallContext) -> Iterator[Request]:
             request.state.refusal = refusal
             raise InvalidRequestError(refusal.why) from None
         raise kind(None if kind is TaskNotFoundError else refusal.why) from None
-
-
-def _refuse_push(_params: object, _context: ServerCallContext) -> NoReturn:
-    raise PushNotificationNotSupportedError
 
 
 def _state_of(row: TurnRow) -> TaskState:

@@ -25,15 +25,13 @@ from starlette.types import Message
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, agents_by_name
+from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, agents_by_name, refuse_call
 
 from .card import agent_card
 from .request_handler import TaskHandler
 
 _MEDIA_TYPES: Final = ("application/json", A2A_JSON_MEDIA_TYPE)
 _CACHE: Final = "private, max-age=300"
-#: Codes of JSON-RPC for requests that are refused by their HTTP status.
-_INVALID_REQUEST, _INTERNAL_ERROR, _SERVER_FAULT = -32600, -32603, 500
 
 Handle = Callable[[Request], Awaitable[Response]]
 
@@ -62,7 +60,7 @@ def a2a_routes(
     for place, agent in [(path, first), *named_places]:
         handler = TaskHandler(plain, agent, gate)
         bindings = (
-            (create_jsonrpc_routes(handler, place or "/", _Contexts(), enable_v0_3_compat=True), _refuse_call),
+            (create_jsonrpc_routes(handler, place or "/", _Contexts(), enable_v0_3_compat=True), refuse_call),
             (create_rest_routes(handler, _Contexts(), path_prefix=place), _refuse),
         )
         card = Endpoint(gate, _card(agent, place, address, bearer=bearer), _refuse)
@@ -147,8 +145,3 @@ async def _lines(response: EventSourceResponse) -> AsyncGenerator[str, None]:
 
 def _refuse(refusal: RefusedRequestError) -> Response:
     return JSONResponse({"error": {"code": refusal.status, "message": refusal.why}}, refusal.status)
-
-
-def _refuse_call(refusal: RefusedRequestError) -> Response:
-    code = _INTERNAL_ERROR if refusal.status >= _SERVER_FAULT else _INVALID_REQUEST
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": refusal.why}}, refusal.status)

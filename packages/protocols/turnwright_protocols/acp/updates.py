@@ -69,8 +69,7 @@ class UpdateEncoder:
     @property
     def usage(self) -> schema.Usage:
         """The usage of the turn so far."""
-        own = self._usage.own
-        tokens = own.input_tokens + self._usage.delegated
+        own, tokens = self._usage.own, self._usage.input_tokens
         return schema.Usage(
             total_tokens=tokens + own.output_tokens,
             input_tokens=tokens,

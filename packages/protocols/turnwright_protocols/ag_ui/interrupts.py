@@ -14,7 +14,7 @@ from turnwright.errors import ConfigError, InvalidAnswerError
 from turnwright.journal.answers import ANSWERABLE, Answer, settled, unanswered
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_protocols.items import asking_call, clean, clean_json
+from turnwright_protocols.items import APPROVALS, asking_call, clean, clean_json
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
 from .messages import call_id, metadata
@@ -116,8 +116,7 @@ def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry])
 def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | bool | Answer:
     if isinstance(payload, str | bool):
         return payload
-    approves = interrupt.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT)
-    if approves and isinstance(payload, Mapping):
+    if interrupt.kind in APPROVALS and isinstance(payload, Mapping):
         approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
         always = payload.get("always", False)
         is_fit = isinstance(approved, bool) and isinstance(reason, str) and isinstance(always, bool)

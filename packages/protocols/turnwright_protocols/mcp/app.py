@@ -10,14 +10,14 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.http import Endpoint, Gate, RefusedRequestError
+from turnwright_protocols.http import Endpoint, Gate, refuse_call
 
 from .server import mcp_server
 
@@ -25,8 +25,6 @@ from .server import mcp_server
 _CONVERSATION: Final = "mcp"
 #: The most sessions of clients of earlier protocols, which take some memory until they are idle for half an hour.
 _MOST_SESSIONS: Final = 1000
-#: Codes of JSON-RPC for requests that are refused by their HTTP status.
-_INVALID_REQUEST, _INTERNAL_ERROR, _SERVER_FAULT = -32600, -32603, 500
 
 
 def mcp_app(
@@ -53,7 +51,7 @@ def mcp_app(
         content = await gate.read_body(request, ("application/json",)) if request.method == "POST" else None
         return _Exchange(manager, gate, user, content)
 
-    route = Route(path, Endpoint(gate, handle, _refuse), methods=["GET", "POST", "DELETE"])
+    route = Route(path, Endpoint(gate, handle, refuse_call), methods=["GET", "POST", "DELETE"])
     return Starlette(routes=[route], lifespan=lifespan)
 
 
@@ -94,8 +92,3 @@ class _Exchange(Response):
                 await send(message)
 
         return write
-
-
-def _refuse(refusal: RefusedRequestError) -> Response:
-    code = _INTERNAL_ERROR if refusal.status >= _SERVER_FAULT else _INVALID_REQUEST
-    return JSONResponse({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": refusal.why}}, refusal.status)

@@ -28,7 +28,7 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
 from turnwright_protocols.endings import explain_end, record_end
 from turnwright_protocols.http import LONGEST_SESSION, Gate, RefusedRequestError, owned_session
-from turnwright_protocols.items import clean
+from turnwright_protocols.items import APPROVALS, clean
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states import facts as f
 
@@ -140,18 +140,16 @@ class _AgentTools:
     async def _paused(self, context: Context, agent: Agent, state: str) -> tuple[PausedTurn, str]:
         """Return the paused turn of a state, and its user."""
         try:
-            events = await self._engine.snapshot(state)
+            paused = await PausedTurn.read(self._engine, state)
             row = await self._engine.store.get(state)
         except TurnNotFoundError:
             raise _refusal("the request_state is not one of this server") from None
-        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
-        if not isinstance(about, Mapping) or root_of(state) != state or row.agent != agent.name:
+        about = paused.note(_KEY)
+        if about is None or root_of(state) != state or row.agent != agent.name:
             raise _refusal("the request_state is not one of this server")
         user = await self._identify(context, str(about.get("conversation")))
         if user != about.get("user"):
             raise _refusal("the request_state is not one of this server")
-        paused = PausedTurn(events)
         if not paused.interrupts:
             raise _refusal("the turn waits for no answer")
         return paused, user
@@ -227,7 +225,7 @@ def _schema(interrupt: Interrupt) -> dict[str, Any]:
         InterruptKind.DOOM_LOOP: ["go_on", "always", "stop"],
     }.get(interrupt.kind, list(interrupt.choices))
     field: dict[str, Any] = {"type": "string", "title": "Answer"}
-    if interrupt.kind in (InterruptKind.APPROVAL, InterruptKind.GRANT):
+    if interrupt.kind in APPROVALS:
         field["type"] = "boolean"
     elif answers:
         field["enum"] = answers

@@ -29,7 +29,6 @@ from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import (
     ToolDeclaration,
     call_reference,
-    client_tools_in,
     give_results,
     need_result,
     read_call_reference,
@@ -45,11 +44,14 @@ from turnwright_protocols.http import (
     RefusedRequestError,
     choose_agent,
     declare_tools,
-    refusal_of,
+    encode_stream,
+    read_flag,
+    to_sse,
+    wrong_field,
 )
 from turnwright_protocols.items import clean
+from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import facts as f
 
 from .request import need_answer_format
 
@@ -83,16 +85,16 @@ class ChatCompletions:
         body = await self._gate.read_json(request)
         messages = _messages(body)
         agent = choose_agent(self._agents, body.get("model") or "")
-        streams, counts = _flag(body, "stream"), body.get("stream_options")
+        streams, counts = read_flag(body, "stream"), body.get("stream_options")
         if results := _results(messages):
             handle, completion, after = await self._continue(request, agent, results)
         else:
             handle, after = await self._start(request, agent, body, messages), 0
-            completion = Completion(handle.id, agent.name.lower())
+            completion = self._completion(handle.id, agent)
         events = self._until_asked(handle.events(after), completion)
         if streams:
             includes_usage = isinstance(counts, dict) and counts.get("include_usage") is True
-            return EventStream(_lines(events, completion, includes_usage=includes_usage), self._gate.bounds)
+            return EventStream(_stream(events, completion, includes_usage=includes_usage), self._gate.bounds)
         with anyio.move_on_after(self._gate.bounds.stream_seconds):
             async for _ in events:
                 pass
@@ -100,14 +102,15 @@ class ChatCompletions:
             raise RefusedRequestError(500, completion.error or _LEFT, code="server_error")
         return JSONResponse(completion.whole())
 
+    def _completion(self, turn: str, agent: Agent) -> "Completion":
+        return Completion(turn, agent.name.lower(), int(self._engine.setup.now()))
+
     async def _start(
         self, request: Request, agent: Agent, body: JsonObject, messages: Sequence[Message]
     ) -> TurnHandle[str]:
         *history, last = messages
         if last.role != "user" or not (last.text.strip() or last.files):
-            raise RefusedRequestError(
-                400, "messages: must end with a message of the user, or results of open calls", field="messages"
-            )
+            raise wrong_field("messages", "must end with a message of the user, or results of open calls")
         conversation = new_id()
         user = await self._gate.identify(request, conversation)
         need_answer_format(agent, body.get("response_format"), "response_format")
@@ -128,26 +131,23 @@ class ChatCompletions:
         """Settle the calls of a turn that waits for its client. Raises `RefusedRequestError`, also for other turns."""
         turns = {read_call_reference(reference)[0] for reference in results}
         if len(turns) > 1:
-            raise RefusedRequestError(400, "messages: the results belong to several turns", field="messages")
+            raise wrong_field("messages", "the results belong to several turns")
         (turn,) = turns
         row = await self._engine.store.get(turn)
         paused = await PausedTurn.read(self._engine, turn)
-        first = paused.events[0].fact if paused.events and isinstance(paused.events[0], FactEvent) else None
-        about = first.metadata.get(_KEY) if isinstance(first, f.TurnStarted) else None
-        if not isinstance(about, Mapping):
-            raise TurnNotFoundError(turn)
-        if await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
+        about = paused.note(_KEY)
+        if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
             raise TurnNotFoundError(turn)
         if row.agent != agent.name:
-            raise RefusedRequestError(400, "model: the calls are another agent's", field="model")
+            raise wrong_field("model", "the calls are another agent's")
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
         answers = give_results(settleable(paused.interrupts, paused.client_tools), by_call)
         need_result(answers, by_call)
         if answers.keys() != {interrupt.id for interrupt in paused.interrupts}:
-            raise RefusedRequestError(400, "messages: each call needs its result", field="messages")
+            raise wrong_field("messages", "each call needs its result")
         user = str(about.get("user"))
         handle = await answer_turn(self._engine, agent, paused, turn, {**answers}, by=user, via=_VIA)
-        completion = Completion(turn, agent.name.lower())
+        completion = self._completion(turn, agent)
         completion.absorb(paused.events)
         return handle, completion, paused.seq
 
@@ -168,22 +168,24 @@ class Completion:
 
     turn: str
     model: str
+    #: The time of the request, in seconds since the Unix epoch.
+    created: int
     text: str = ""
     finish: str = ""
     error: str = ""
     is_paused: bool = False
     calls: list[JsonValue] = field(default_factory=list)
-    usage: Json = field(default_factory=dict)
-    created: int = 0
-    _reader: TurnReader | None = None
     _message: str = ""
-    _client_tools: frozenset[str] = frozenset()
+    _usage: SegmentUsage = field(default_factory=SegmentUsage)
+    _reader: TurnReader = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._reader = TurnReader(self.turn)
 
     def read(self, event: StreamEvent) -> Iterator[str]:
         """Yield the pieces of text of an event."""
-        self._reader = self._reader or TurnReader(self.turn)
-        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
-            self._client_tools = client_tools_in(event.fact)
+        if isinstance(event, FactEvent):
+            self._usage.add(event.fact)
         for item in self._reader.read(event):
             for piece in self._pieces(item):
                 self.text += piece
@@ -195,6 +197,7 @@ class Completion:
             list(self.read(event))
         self.text = self._message = self.finish = ""
         self.calls.clear()
+        self._usage.begin()
 
     def _pieces(self, item: i.Item) -> Iterator[str]:
         match item:
@@ -207,7 +210,7 @@ class Completion:
             case i.ReplyItem(text=text, replaced=True) if text:
                 yield f"\n\n{text}"
             case i.PauseItem(event=pause) if all(
-                waits_for_client(interrupt, self._client_tools) for interrupt in pause.interrupts
+                waits_for_client(interrupt, self._reader.client_tools) for interrupt in pause.interrupts
             ):
                 self.finish = "tool_calls"
                 for interrupt in pause.interrupts:
@@ -224,12 +227,7 @@ class Completion:
                 pass
 
     def _end(self, event: TurnEndedEvent) -> None:
-        tokens = event.usage
-        self.usage = {
-            "prompt_tokens": tokens.input_tokens,
-            "completion_tokens": tokens.output_tokens,
-            "total_tokens": tokens.input_tokens + tokens.output_tokens,
-        }
+        self._usage.end(event.usage)
         self.finish = _FINISHES.get(ending_of(event.outcome, event.reason), "")
         self.error = "" if self.finish else explain_end(event) or str(event.reason)
 
@@ -239,8 +237,7 @@ class Completion:
         if self.calls:
             message |= {"content": self.text or None, "tool_calls": [*self.calls]}
         choice: Json = {"index": 0, "message": message, "logprobs": None, "finish_reason": self.finish}
-        usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0, **self.usage}
-        return {**self._head("chat.completion"), "choices": [choice], "usage": usage}
+        return {**self._head("chat.completion"), "choices": [choice], "usage": self._usage_json()}
 
     def chunk(self, delta: Json, finish: str | None = None) -> Json:
         """Return a piece of the completion."""
@@ -249,53 +246,41 @@ class Completion:
 
     def total(self) -> Json:
         """Return the last chunk, with the usage."""
-        return {**self._head("chat.completion.chunk"), "choices": [], "usage": self.usage or None}
+        return {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage_json()}
+
+    def _usage_json(self) -> Json:
+        used, made = self._usage.input_tokens, self._usage.own.output_tokens
+        return {"prompt_tokens": used, "completion_tokens": made, "total_tokens": used + made}
 
     def _head(self, kind: str) -> Json:
         return {"id": f"chatcmpl-{self.turn}", "object": kind, "created": self.created, "model": self.model}
 
 
-async def _lines(
+def _stream(
     pieces: AsyncGenerator[str, None], completion: Completion, *, includes_usage: bool
 ) -> AsyncGenerator[str, None]:
-    yield _sse(completion.chunk({"role": "assistant", "content": ""}))
-    error = ""
-    try:
-        async for piece in pieces:
-            yield _sse(completion.chunk({"content": piece}))
-        error = completion.error or ("" if completion.finish else _LEFT)
-    except Exception as failure:  # noqa: BLE001 (the response has begun: the client gets words of ours)
-        error = refusal_of(failure).why
-    if error:
-        yield _sse({"error": {"message": error, "type": "server_error", "param": None, "code": "server_error"}})
-    else:
+    """Return the lines of a completion whose text comes in pieces."""
+
+    def close(error: str) -> str:
+        error = error or completion.error or ("" if completion.finish else _LEFT)
+        if error:
+            return to_sse({"error": {"message": error, "type": "server_error", "param": None, "code": "server_error"}})
         calls: list[JsonValue] = [
             {"index": number, **call} for number, call in enumerate(completion.calls) if isinstance(call, dict)
         ]
-        if calls:
-            yield _sse(completion.chunk({"tool_calls": calls}))
-        yield _sse(completion.chunk({}, completion.finish))
-        if includes_usage:
-            yield _sse(completion.total())
-    yield "data: [DONE]\n\n"
+        chunks = [completion.chunk({"tool_calls": calls})] if calls else []
+        chunks += [completion.chunk({}, completion.finish), *([completion.total()] if includes_usage else ())]
+        return "".join(map(to_sse, chunks))
 
-
-def _sse(value: Json) -> str:
-    return f"data: {json.dumps(value, ensure_ascii=False, separators=(',', ':'))}\n\n"
-
-
-def _flag(body: JsonObject, name: str) -> bool:
-    value = body.get(name)
-    if not isinstance(value, bool | None):
-        raise RefusedRequestError(400, f"{name}: must be true or false", field=name)
-    return bool(value)
+    start = to_sse(completion.chunk({"role": "assistant", "content": ""}))
+    return encode_stream(pieces, start, lambda piece: to_sse(completion.chunk({"content": piece})), close)
 
 
 def _tools(body: JsonObject) -> list[ToolDeclaration]:
     """Return the functions of the client. Raises `RefusedRequestError`."""
     value = body.get("tools")
     if not isinstance(value, list | None):
-        raise RefusedRequestError(400, "tools: must be a list", field="tools")
+        raise wrong_field("tools", "must be a list")
     tools: list[ToolDeclaration] = []
     for number, tool in enumerate(() if body.get("tool_choice") == "none" else value or ()):
         function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
@@ -313,7 +298,7 @@ def _results(messages: Sequence[Message]) -> dict[str, Callable[[], Answer]]:
         for part in message.parts:
             if isinstance(part, ToolResultPart):
                 if part.call in results:
-                    raise RefusedRequestError(400, "messages: a call has two results", field="messages")
+                    raise wrong_field("messages", "a call has two results")
                 results[part.call] = partial(settled, ToolResult(part.text, files=part.files))
     return results
 
@@ -321,21 +306,21 @@ def _results(messages: Sequence[Message]) -> dict[str, Callable[[], Answer]]:
 def _messages(body: JsonObject) -> list[Message]:
     """Return the messages of a request. Raises `RefusedRequestError`."""
     if body.get("functions"):
-        raise RefusedRequestError(400, "functions: are not supported: use tools", field="functions")
+        raise wrong_field("functions", "are not supported: use tools")
     if body.get("n") not in (None, 1):
-        raise RefusedRequestError(400, "n: must be 1", field="n")
+        raise wrong_field("n", "must be 1")
     if not isinstance(body.get("model"), str):
-        raise RefusedRequestError(400, "model: is missing: it is the agent's name", field="model")
+        raise wrong_field("model", "is missing: it is the agent's name")
     values = body.get("messages")
     if not isinstance(values, list) or not 0 < len(values) <= _MOST_MESSAGES:
-        raise RefusedRequestError(400, f"messages: must be a list of 1 to {_MOST_MESSAGES} messages", field="messages")
+        raise wrong_field("messages", f"must be a list of 1 to {_MOST_MESSAGES} messages")
     messages: list[Message] = []
     for number, value in enumerate(values):
         if not isinstance(value, dict):
-            raise RefusedRequestError(400, f"messages: message {number} is not an object", field="messages")
+            raise wrong_field("messages", f"message {number} is not an object")
         role = "system" if value.get("role") == "developer" else value.get("role")
         try:
             messages.append(Message.from_chat({**value, "role": role}))
         except ValueError as error:
-            raise RefusedRequestError(400, f"messages: message {number}: {error}", field="messages") from None
+            raise wrong_field("messages", f"message {number}: {error}") from None
     return messages

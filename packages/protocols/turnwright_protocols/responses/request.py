@@ -14,7 +14,7 @@ from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart, Message
 from turnwright_protocols.client_tools import ToolDeclaration
 from turnwright_protocols.conversations import AnswerValue
-from turnwright_protocols.http import JsonObject, RefusedRequestError
+from turnwright_protocols.http import JsonObject, RefusedRequestError, read_flag, wrong_field
 from turnwright_states import Decision
 
 from .response_encoder import SERVER
@@ -106,18 +106,18 @@ def _no_item() -> RefusedRequestError:
 def read_request(body: JsonObject) -> ResponseRequest:
     """Read the body of `POST /responses`. Raises `RefusedRequestError`, which names the field."""
     if not isinstance(body.get("model"), str):
-        raise _wrong("model", "is missing: it is the agent's name")
+        raise wrong_field("model", "is missing: it is the agent's name")
     if body.get("store") is False:
-        raise _wrong("store", "must not be false: the journal keeps each turn")
+        raise wrong_field("store", "must not be false: the journal keeps each turn")
     for name in _UNSUPPORTED:
         if body.get(name) is not None:
-            raise _wrong(name, "is not supported")
+            raise wrong_field(name, "is not supported")
     previous = body.get("previous_response_id")
     if not isinstance(previous, str | None):
-        raise _wrong("previous_response_id", "must be a text")
+        raise wrong_field("previous_response_id", "must be a text")
     instructions = body.get("instructions")
     if not isinstance(instructions, str | None):
-        raise _wrong("instructions", "must be a text")
+        raise wrong_field("instructions", "must be a text")
     text = body.get("text")
     items = _items(body.get("input"))
     answers, results = _answers(items), _results(items, continues=previous is not None)
@@ -125,7 +125,7 @@ def read_request(body: JsonObject) -> ResponseRequest:
     prompt, files, history = "", tuple[FilePart, ...](), messages
     if not answers and not results:
         if not messages or messages[-1].role != "user":
-            raise _wrong("input", "must end with a message of the user")
+            raise wrong_field("input", "must end with a message of the user")
         *history, last = messages
         prompt, files = last.text, last.files
     return ResponseRequest(
@@ -138,8 +138,8 @@ def read_request(body: JsonObject) -> ResponseRequest:
         answers=answers,
         results=results,
         tools=() if body.get("tool_choice") == "none" else tuple(_tools(body.get("tools"))),
-        stream=_flag(body, "stream"),
-        background=_flag(body, "background"),
+        stream=read_flag(body, "stream"),
+        background=read_flag(body, "background"),
         metadata=_metadata(body.get("metadata")),
         text_format=text.get("format") if isinstance(text, dict) else None,
     )
@@ -152,19 +152,19 @@ def need_answer_format(agent: Agent, value: JsonValue, field: str) -> None:
     """
     kind = value.get("type") if isinstance(value, dict) else None
     if kind not in (None, "text") and not agent.is_typed:
-        raise _wrong(field, "the agent answers with text: give it an output type, or use a function for JSON")
+        raise wrong_field(field, "the agent answers with text: give it an output type, or use a function for JSON")
 
 
 def _tools(value: JsonValue) -> list[ToolDeclaration]:
     """Return the functions of the client."""
     if not isinstance(value, list | None):
-        raise _wrong("tools", "must be a list")
+        raise wrong_field("tools", "must be a list")
     tools: list[ToolDeclaration] = []
     for number, tool in enumerate(value or ()):
         if isinstance(tool, dict) and tool.get("type") == "mcp" and tool.get("server_label") == SERVER:
             continue  # the agent's own tools, as clients declare whose approvals they answer
         if not isinstance(tool, dict) or tool.get("type") != "function":
-            raise _wrong("tools", f"tool {number} is not of the type 'function': the agent has its own tools")
+            raise wrong_field("tools", f"tool {number} is not of the type 'function': the agent has its own tools")
         tools.append(ToolDeclaration(tool.get("name"), tool.get("description"), tool.get("parameters")))
     return tools
 
@@ -180,14 +180,14 @@ def _results(items: Sequence[dict[str, JsonValue]], *, continues: bool) -> dict[
         if item.get("type") == _OUTPUT:
             reference, output = item.get("call_id"), item.get("output")
             if not isinstance(reference, str):
-                raise _wrong("input", "a function_call_output needs call_id and output")
+                raise wrong_field("input", "a function_call_output needs call_id and output")
             if outputs.setdefault(reference, output) != output:
-                raise _wrong("input", "a call has two different outputs")
+                raise wrong_field("input", "a call has two different outputs")
             text, files = _content(output)
             results[reference] = partial(settled, ToolResult(text, files=files))
         elif item.get("type", "message") == "message":
             if results and continues:
-                raise _wrong("input", "a message cannot follow the outputs of calls: send it after the response")
+                raise wrong_field("input", "a message cannot follow the outputs of calls: send it after the response")
             results.clear()
     return results
 
@@ -211,31 +211,20 @@ def _call_messages(call: Mapping[str, JsonValue], output: Mapping[str, JsonValue
     try:
         asking = Message.from_chat({"role": "assistant", "content": None, "tool_calls": [tool_call]})
     except ValueError as error:
-        raise _wrong("input", f"a function_call: {error}") from None
+        raise wrong_field("input", f"a function_call: {error}") from None
     text, files = _content(output.get("output"))
     return asking, Message.result(str(call.get("call_id")), str(call.get("name")), text, files=files)
-
-
-def _wrong(name: str, why: str) -> RefusedRequestError:
-    return RefusedRequestError(400, f"{name}: {why}", field=name)
-
-
-def _flag(body: JsonObject, name: str) -> bool:
-    value = body.get(name)
-    if not isinstance(value, bool | None):
-        raise _wrong(name, "must be true or false")
-    return bool(value)
 
 
 def _metadata(value: JsonValue) -> dict[str, JsonValue]:
     if value is None:
         return {}
     if not isinstance(value, dict) or len(value) > _MOST_METADATA:
-        raise _wrong("metadata", f"must be an object of at most {_MOST_METADATA} entries")
+        raise wrong_field("metadata", f"must be an object of at most {_MOST_METADATA} entries")
     if not all(
         isinstance(text, str) and len(text) <= _LONGEST and len(name) <= _LONGEST for name, text in value.items()
     ):
-        raise _wrong("metadata", f"must have texts of at most {_LONGEST} characters")
+        raise wrong_field("metadata", f"must have texts of at most {_LONGEST} characters")
     return value
 
 
@@ -243,16 +232,16 @@ def _items(value: JsonValue) -> list[dict[str, JsonValue]]:
     if isinstance(value, str) and value.strip():
         return [{"type": "message", "role": "user", "content": value}]
     if not isinstance(value, list) or not 0 < len(value) <= _MOST_ITEMS:
-        raise _wrong("input", f"must be a text, or a list of 1 to {_MOST_ITEMS} items")
+        raise wrong_field("input", f"must be a text, or a list of 1 to {_MOST_ITEMS} items")
     items: list[dict[str, JsonValue]] = []
     for number, item in enumerate(value):
         kind = item.get("type", "message") if isinstance(item, dict) else None
         if not isinstance(item, dict) or not isinstance(kind, str):
-            raise _wrong("input", f"item {number} is not an item")
+            raise wrong_field("input", f"item {number} is not an item")
         if kind in _OURS:
             continue
         if kind not in ("message", "mcp_approval_response", _CALL, _OUTPUT):
-            raise _wrong("input", f"item {number}: the type {kind[:40]!r} is not supported")
+            raise wrong_field("input", f"item {number}: the type {kind[:40]!r} is not supported")
         items.append(item)
     return items
 
@@ -264,9 +253,9 @@ def _answers(items: Sequence[dict[str, JsonValue]]) -> dict[str, AnswerValue]:
             continue
         name, approve, reason = item.get("approval_request_id"), item.get("approve"), item.get("reason")
         if not isinstance(name, str) or not isinstance(approve, bool) or not isinstance(reason, str | None):
-            raise _wrong("input", "an approval needs approval_request_id and approve")
+            raise wrong_field("input", "an approval needs approval_request_id and approve")
         if name in answers:
-            raise _wrong("input", "an approval is answered twice")
+            raise wrong_field("input", "an approval is answered twice")
         answers[name] = Answer(Decision.APPROVE) if approve else reject(reason or "")
     return answers
 
@@ -274,10 +263,10 @@ def _answers(items: Sequence[dict[str, JsonValue]]) -> dict[str, AnswerValue]:
 def _message(item: dict[str, JsonValue]) -> Message:
     role, content = item.get("role"), item.get("content")
     if not isinstance(role, str) or role not in _ROLES:
-        raise _wrong("input", "a message needs the role user, assistant, system or developer")
+        raise wrong_field("input", "a message needs the role user, assistant, system or developer")
     text, files = _content(content)
     if not text.strip() and not files:
-        raise _wrong("input", "a message has no content")
+        raise wrong_field("input", "a message has no content")
     if role == "user":
         return Message.user(text, files)
     return Message.assistant(text) if role == "assistant" else Message.system(text)
@@ -287,17 +276,17 @@ def _content(content: JsonValue) -> tuple[str, tuple[FilePart, ...]]:
     if isinstance(content, str):
         return content, ()
     if not isinstance(content, list):
-        raise _wrong("input", "a message has no content")
+        raise wrong_field("input", "a message has no content")
     texts: list[str] = []
     files: list[FilePart] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
         if not isinstance(part, dict) or not isinstance(kind, str):
-            raise _wrong("input", "a part of a message has no type")
+            raise wrong_field("input", "a part of a message has no type")
         if kind in ("input_text", "output_text", "text", "refusal"):
             text = part.get("refusal" if kind == "refusal" else "text")
             if not isinstance(text, str):
-                raise _wrong("input", f"a part of type {kind} has no text")
+                raise wrong_field("input", f"a part of type {kind} has no text")
             texts.append(text)
         elif kind == "input_image":
             files.append(_file("image/*", part.get("image_url"), ""))
@@ -305,14 +294,14 @@ def _content(content: JsonValue) -> tuple[str, tuple[FilePart, ...]]:
             url = part.get("file_data") or part.get("file_url")
             files.append(_file("application/octet-stream", url, part.get("filename") or ""))
         else:
-            raise _wrong("input", f"a part of the type {kind[:40]!r} is not supported")
+            raise wrong_field("input", f"a part of the type {kind[:40]!r} is not supported")
     return "\n".join(texts), tuple(files)
 
 
 def _file(media_type: str, url: JsonValue, name: JsonValue) -> FilePart:
     if not isinstance(url, str) or not isinstance(name, str):
-        raise _wrong("input", "a file needs its content or its address; ids of files are not supported")
+        raise wrong_field("input", "a file needs its content or its address; ids of files are not supported")
     try:
         return FilePart(media_type=media_type, url=url, name=name)
     except ValueError as error:
-        raise _wrong("input", f"a file: {error}") from None
+        raise wrong_field("input", f"a file: {error}") from None

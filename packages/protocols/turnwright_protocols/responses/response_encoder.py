@@ -12,19 +12,17 @@ from turnwright.journal.questions import words
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
-from turnwright_protocols.client_tools import call_reference, client_tools_in, waits_for_client
+from turnwright_protocols.client_tools import call_reference, waits_for_client
 from turnwright_protocols.endings import Ending, ending_of, explain_end
-from turnwright_protocols.items import Item, clean
+from turnwright_protocols.items import APPROVALS, Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import CallStatus, InterruptKind
-from turnwright_states import facts as f
+from turnwright_states import CallStatus
 from turnwright_states.payload import thawed
 
 Json = dict[str, JsonValue]
 Events = Iterator[Json]
 
-APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 #: The label of the server whose tools were called: this one.
 SERVER: Final = "turnwright"
 #: The status of an ended turn's response, and why it is incomplete. Of another limit, that is the turn's reason.
@@ -86,8 +84,7 @@ class ResponseEncoder:
         #: The places of open texts in the output, by message and kind; and the announced calls.
         self._open: dict[tuple[str, i.Kind], int] = {}
         self._calls: dict[str, i.Call] = {}
-        #: The tools that the client runs, and their calls that it was sent.
-        self._client_tools = frozenset[str]()
+        #: The calls that the client runs, as far as it was sent them.
         self._client_calls: set[str] = set()
         self._status = "in_progress"
         self._error: JsonValue = None
@@ -101,7 +98,7 @@ class ResponseEncoder:
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event before the segment."""
-        for item in self._read(event):
+        for item in self._reader.read(event):
             if isinstance(item, i.CallsItem):
                 self._calls = {call.id: call for call in item.calls}
             elif isinstance(item, i.PauseItem):
@@ -110,13 +107,9 @@ class ResponseEncoder:
             self._usage.add(event.fact)
         self._usage.begin()
 
-    def _read(self, event: TurnEvent) -> Iterator[Item]:
-        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
-            self._client_tools = client_tools_in(event.fact)
-        return self._reader.read(event)
-
     def _client_interrupts(self, item: i.PauseItem) -> list[Interrupt]:
-        return [interrupt for interrupt in item.event.interrupts if waits_for_client(interrupt, self._client_tools)]
+        client_tools = self._reader.client_tools
+        return [interrupt for interrupt in item.event.interrupts if waits_for_client(interrupt, client_tools)]
 
     def start(self) -> list[Json]:
         """Return the first events of a stream."""
@@ -130,7 +123,7 @@ class ResponseEncoder:
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
             self._elapsed = event.fact.elapsed
-        return [encoded for item in self._read(event) for encoded in self._encode(item)]
+        return [encoded for item in self._reader.read(event) for encoded in self._encode(item)]
 
     def close(self, error: str) -> list[Json]:
         """End a stream whose turn did not end: the response stays in progress, or failed here."""
@@ -344,8 +337,7 @@ class ResponseEncoder:
         yield self._event(f"response.{kind}", response=self.response)
 
     def _usage_json(self) -> Json:
-        own = self._usage.own
-        tokens = own.input_tokens + self._usage.delegated
+        own, tokens = self._usage.own, self._usage.input_tokens
         return {
             "input_tokens": tokens,
             "input_tokens_details": {"cached_tokens": own.cached_tokens},
@@ -377,11 +369,6 @@ def functions_of(declarations: Iterable[JsonObject]) -> list[JsonValue]:
         {"type": "function", "strict": False, **{name: thawed(declaration[name]) for name in names}}
         for declaration in declarations
     ]
-
-
-def to_sse(event: Mapping[str, JsonValue]) -> str:
-    """Return an event as a server-sent event."""
-    return f"event: {event['type']}\ndata: {json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
 def _text_part(text: str) -> Json:

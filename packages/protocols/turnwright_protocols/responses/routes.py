@@ -1,11 +1,10 @@
 """The HTTP routes of the Responses API: create, retrieve, cancel and delete responses, and list models."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
 import anyio
-from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -37,8 +36,10 @@ from turnwright_protocols.http import (
     agents_by_name,
     choose_agent,
     declare_tools,
-    refusal_of,
+    encode_stream,
+    to_sse,
 )
+from turnwright_protocols.items import APPROVALS
 from turnwright_states import facts as f
 
 from .chat_completions import ChatCompletions
@@ -50,7 +51,7 @@ from .request import (
     referenced_turns,
     replace_references,
 )
-from .response_encoder import APPROVALS, Json, ResponseEncoder, ResponseOptions, Segment, functions_of, to_sse
+from .response_encoder import Json, ResponseEncoder, ResponseOptions, Segment, functions_of
 
 #: Our key in the metadata of turns that this door started.
 _KEY: Final = "responses"
@@ -121,6 +122,7 @@ class _Stored:
 
     segment: Segment
     events: Sequence[StreamEvent]
+    started: f.TurnStarted
     agent: str
     conversation: str
     user: str
@@ -130,12 +132,6 @@ class _Stored:
         """The pause that ended the segment."""
         after = (event for event in self.events if event.seq > self.segment.seq)
         return next((event for event in after if isinstance(event, TurnPausedEvent)), None)
-
-    @property
-    def client_tools(self) -> frozenset[str]:
-        """The tools that the client runs."""
-        first = self.events[0].fact if isinstance(self.events[0], FactEvent) else None
-        return client_tools_in(first) if isinstance(first, f.TurnStarted) else frozenset()
 
     @property
     def is_last(self) -> bool:
@@ -263,7 +259,7 @@ class _Responses:
             own = about.get("metadata")
             fields["background"] = bool(about.get("background"))
             fields["metadata"] = {**own} if isinstance(own, Mapping) else {}
-        return _Stored(Segment(turn, seq, fields, row.created_at), events, row.agent, conversation, user)
+        return _Stored(Segment(turn, seq, fields, row.created_at), events, first, row.agent, conversation, user)
 
     def _encoder(self, stored: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
         """Return the encoder of a response, which has read the turn's events, or those up to a fact."""
@@ -296,7 +292,7 @@ class _Responses:
             if turn != earlier.segment.turn:
                 raise RefusedRequestError(404, "there is no such call", field="input")
             results[call] = result
-        answers |= give_results(settleable(pause.interrupts, earlier.client_tools), results)
+        answers |= give_results(settleable(pause.interrupts, client_tools_in(earlier.started)), results)
         need_result(answers, results)
         missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
         if not answers or body.prompt:
@@ -356,12 +352,9 @@ class _Responses:
         result = await self._engine.get(earlier.segment.turn)
         if result.outcome is None:
             raise RefusedRequestError(409, "the previous response is in progress", field="previous_response_id")
-        started = earlier.events[0].fact if isinstance(earlier.events[0], FactEvent) else None
-        before: list[Message] = []
-        if isinstance(started, f.TurnStarted):
-            about = started.metadata.get(_KEY)
-            skipped = 1 if isinstance(about, Mapping) and about.get("instructions") else 0
-            before = [Message.of_json(message) for message in started.message_history[skipped:]]
+        about = earlier.started.metadata.get(_KEY)
+        skipped = 1 if isinstance(about, Mapping) and about.get("instructions") else 0
+        before = [Message.of_json(message) for message in earlier.started.message_history[skipped:]]
         return [*before, *result.new_messages()]
 
     async def _respond(
@@ -383,8 +376,13 @@ class _Responses:
         return JSONResponse(response)
 
     def _stream(self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment) -> Response:
+        def close(error: str) -> str:
+            return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
+
         events = handle.events(segment.seq)  # at once: the text of a fast reply streams in from now on
-        return EventStream(_lines(events, encoder), self._gate.bounds)
+        start = _to_lines(encoder.start())
+        lines = encode_stream(events, start, lambda event: _to_lines(encoder.encode(event)), close)
+        return EventStream(lines, self._gate.bounds)
 
 
 def _starts(events: Sequence[StreamEvent]) -> list[int]:
@@ -396,20 +394,8 @@ def _model(name: str) -> Json:
     return {"id": name, "object": "model", "created": 0, "owned_by": "turnwright"}
 
 
-async def _lines(events: AsyncIterator[StreamEvent], encoder: ResponseEncoder) -> AsyncGenerator[str, None]:
-    def encode(encoded: Sequence[Mapping[str, JsonValue]]) -> str:
-        return "".join(map(to_sse, encoded))
-
-    yield encode(encoder.start())
-    try:
-        async for event in events:
-            if encoded := encoder.encode(event):
-                yield encode(encoded)
-        if not encoder.is_over:
-            yield encode(encoder.close(_LEFT))
-    except Exception as error:  # noqa: BLE001 (the response has begun: the client gets words of ours)
-        yield encode(encoder.close(refusal_of(error).why))
-    yield "data: [DONE]\n\n"
+def _to_lines(events: Sequence[Json]) -> str:
+    return "".join(to_sse(event, str(event["type"])) for event in events)
 
 
 def _approval_by_text(interrupt: str, pause: TurnPausedEvent, text: str) -> str:

@@ -8,20 +8,19 @@ from pydantic import JsonValue
 
 from turnwright.context import JsonObject
 from turnwright.journal.questions import ALWAYS_WORDS, words
-from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
+from turnwright.transcript.events import TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
-from turnwright_protocols.client_tools import client_tools_in, waits_for_client
+from turnwright_protocols.client_tools import waits_for_client
 from turnwright_protocols.endings import ending_of, explain_end, record_end
-from turnwright_protocols.items import Call, Item, asking_call, clean, clean_json
+from turnwright_protocols.items import APPROVALS, Call, Item, asking_call, clean, clean_json
 from turnwright_protocols.turn_reader import TurnReader
-from turnwright_states import CallStatus, Decision, InterruptKind
+from turnwright_states import CallStatus, Decision
 from turnwright_states import facts as f
 
 #: The key of our metadata, and the beginning of the types of our data parts.
 METADATA_KEY: Final = "turnwright"
 DATA: Final = "data-turnwright-"
-APPROVALS: Final = frozenset({InterruptKind.APPROVAL, InterruptKind.GRANT})
 #: Why a message ended; "other" for a limit.
 _FINISHES: Final = {"answered": "stop", "cut": "length", "refused": "content-filter"}
 _DENIED: Final = frozenset({CallStatus.REJECTED, CallStatus.REFUSED})
@@ -53,10 +52,11 @@ class ChunkEncoder:
         self._resets = resets
         self._reasoning = reasoning
         self._closed = closed
-        self._client_tools = frozenset(client_tools)
-        self._reader = TurnReader(turn)
+        self._reader = TurnReader(turn, client_tools)
         #: The message of the open step.
         self._step = ""
+        #: Whether the message that streams is complete.
+        self.is_over = False
         #: The number of texts so far: a text that starts again has another id.
         self._texts = 0
         #: The tools of streamed calls that are not announced yet; the announced calls without a result; and the
@@ -67,13 +67,8 @@ class ChunkEncoder:
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event that the client has."""
-        for item in self._read(event):
+        for item in self._reader.read(event):
             list(self._encode(item))
-
-    def _read(self, event: TurnEvent) -> Iterator[Item]:
-        if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
-            self._client_tools |= client_tools_in(event.fact)
-        return self._reader.read(event)
 
     def start(self, message: str, *, announces: bool = False) -> list[Chunk]:
         """Return the first chunks of a stream. `message` is the id of the message that it continues.
@@ -81,6 +76,7 @@ class ChunkEncoder:
         With `announces` that is a new message, in which the calls without a result are announced again.
         """
         self._reader.reopen()
+        self.is_over = False
         started: Chunk = {"type": "start", "messageId": message}
         started["messageMetadata"] = {METADATA_KEY: {"turn": self.turn}}
         calls = [*self._unsettled.values()] if announces else []
@@ -88,7 +84,7 @@ class ChunkEncoder:
             started,
             *(
                 self._tool("tool-input-start", call.id, **self._named(call.name))
-                if call.name in self._client_tools
+                if call.name in self._reader.client_tools
                 else self._announce(call.id, call.name, _parsed(call.arguments))
                 for call in calls
             ),
@@ -98,7 +94,7 @@ class ChunkEncoder:
         """Return the chunks of an event; empty for an event of another turn."""
         if event.turn != self.turn:
             return []
-        return [chunk for item in self._read(event) for chunk in self._encode(item)]
+        return [chunk for item in self._reader.read(event) for chunk in self._encode(item)]
 
     def close(self, error: str) -> list[Chunk]:
         """End a stream that ends before the turn does."""
@@ -121,7 +117,7 @@ class ChunkEncoder:
                 self._unsettled = {announced.id: announced for announced in calls}
                 for announced in calls:
                     self._streamed.pop(announced.id, None)
-                    if announced.name not in self._client_tools:  # the page would run the call before it may run
+                    if announced.name not in self._reader.client_tools:  # the page would run the call before it may run
                         yield self._announce(announced.id, announced.name, _parsed(announced.arguments))
                 yield from self._withdraw_calls()
             case i.CallRunItem(call=call):
@@ -188,7 +184,7 @@ class ChunkEncoder:
 
     def _named(self, tool: str) -> Chunk:
         """Return the fields of a call that name its tool. The page runs a call that is not the provider's."""
-        if tool in self._client_tools:
+        if tool in self._reader.client_tools:
             return {"toolName": tool}
         return {"toolName": tool, "dynamic": True, "providerExecuted": True}
 
@@ -200,7 +196,7 @@ class ChunkEncoder:
 
     def _settle_call(self, item: i.CallResultItem) -> Chunks:
         fact, call = item.fact, self._unsettled.pop(item.call, None)
-        if item.changed is not None and call is not None and call.name not in self._client_tools:
+        if item.changed is not None and call is not None and call.name not in self._reader.client_tools:
             yield self._announce(call.id, call.name, _json(item.changed))
         if fact.status in _DENIED:
             yield self._tool("tool-output-denied", item.call)
@@ -224,17 +220,18 @@ class ChunkEncoder:
                 # A sub-agent asks: its call is not in this message yet.
                 self._forwarded[interrupt.id] = interrupt.call
                 yield self._announce(interrupt.call, interrupt.tool, _json(interrupt.arguments or {}))
-            elif waits_for_client(interrupt, self._client_tools):
+            elif waits_for_client(interrupt, self._reader.client_tools):
                 chunk = self._announce(interrupt.call, interrupt.tool, _json(interrupt.arguments or {}))
                 # The page does not run a call again that has its output.
                 yield {**chunk, "providerExecuted": True} if interrupt.id in self._closed else chunk
         asking = [interrupt for interrupt in interrupts if interrupt.id not in self._closed]
-        client_calls = [interrupt for interrupt in asking if waits_for_client(interrupt, self._client_tools)]
+        client_calls = [interrupt for interrupt in asking if waits_for_client(interrupt, self._reader.client_tools)]
         for interrupt in asking:
             if interrupt not in client_calls:
                 yield from self._ask(interrupt)
         if asking:  # else the turn continues, and so does the stream
             yield from self._end_step()
+            self.is_over = True
             has_calls = client_calls or any(interrupt.kind in APPROVALS for interrupt in asking)
             yield {"type": "finish", "finishReason": "tool-calls" if has_calls else "stop"}
 
@@ -257,6 +254,7 @@ class ChunkEncoder:
     def _end(self, event: TurnEndedEvent) -> Chunks:
         yield from self._withdraw_calls()
         yield from self._end_step()
+        self.is_over = True
         record: Chunk = {"turn": self.turn, **record_end(event)}
         metadata: Chunk = {"messageMetadata": {METADATA_KEY: record}}
         ending = ending_of(event.outcome, event.reason)
@@ -283,11 +281,6 @@ class ChunkEncoder:
         if identifier:
             chunk["id"] = identifier
         return {**chunk, "transient": True} if transient else chunk
-
-
-def to_sse(chunk: Chunk) -> str:
-    """Return a chunk as a server-sent event."""
-    return f"data: {json.dumps(chunk, ensure_ascii=False, separators=(',', ':'))}\n\n"
 
 
 def _json(arguments: JsonObject) -> Chunk:

@@ -10,7 +10,7 @@ from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart
 from turnwright_protocols.client_tools import ToolDeclaration
 from turnwright_protocols.conversations import AnswerValue
-from turnwright_protocols.http import JsonObject, RefusedRequestError
+from turnwright_protocols.http import JsonObject, RefusedRequestError, wrong_field
 from turnwright_states import Decision
 
 #: The most answers and files of one request.
@@ -39,7 +39,7 @@ def read_request(body: JsonObject) -> ChatRequest:
     """Read the body of a `POST`. Raises `RefusedRequestError`."""
     session, trigger = body.get("id"), body.get("trigger", _SENT)
     if not isinstance(session, str):
-        raise RefusedRequestError(400, "id: the chat's id is missing", field="id")
+        raise wrong_field("id", "the chat's id is missing")
     if trigger != _SENT:
         raise RefusedRequestError(409, "a turn cannot be generated again: send a new message", field="trigger")
     agent = body.get("agent")
@@ -50,15 +50,13 @@ def read_request(body: JsonObject) -> ChatRequest:
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     if not isinstance(last, dict) or not isinstance(last.get("parts"), list):
-        raise RefusedRequestError(400, "messages: there is no message with parts", field="messages")
+        raise wrong_field("messages", "there is no message with parts")
     parts = [part for part in last["parts"] if isinstance(part, dict)] if isinstance(last["parts"], list) else []
     if last.get("role") == "user":
         prompt, files = _content(parts)
         return ChatRequest(session, prompt, files, agent=agent, tools=tuple(_tools(body.get("tools"))))
     if last.get("role") != "assistant":
-        raise RefusedRequestError(
-            400, "messages: the last message must be the user's, or have answers", field="messages"
-        )
+        raise wrong_field("messages", "the last message must be the user's, or have answers")
     turn, answers, results = _one_turn(list(_approvals(parts)), dict(_results(parts)))
     return ChatRequest(session, turn=turn, answers=answers, results=results, agent=agent)
 
@@ -68,10 +66,10 @@ def _tools(value: JsonValue) -> Iterator[ToolDeclaration]:
     if value is None:
         return
     if not isinstance(value, dict | list):
-        raise RefusedRequestError(400, "tools: must be an object of tools by name", field="tools")
+        raise wrong_field("tools", "must be an object of tools by name")
     for name, tool in value.items() if isinstance(value, dict) else ((None, tool) for tool in value):
         if not isinstance(tool, dict):
-            raise RefusedRequestError(400, "tools: a tool is not an object", field="tools")
+            raise wrong_field("tools", "a tool is not an object")
         parameters = tool.get("parameters", tool.get("inputSchema"))
         yield ToolDeclaration(tool.get("name") if name is None else name, tool.get("description"), parameters)
 
@@ -79,25 +77,25 @@ def _tools(value: JsonValue) -> Iterator[ToolDeclaration]:
 def _content(parts: list[dict[str, JsonValue]]) -> tuple[str, tuple[FilePart, ...]]:
     texts = [part["text"] for part in parts if part.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts):
-        raise RefusedRequestError(400, "messages: a text part has no text", field="messages")
+        raise wrong_field("messages", "a text part has no text")
     prompt = "\n".join(map(str, texts))
     file_parts = [part for part in parts if part.get("type") == "file"]
     if len(file_parts) > _MOST:
-        raise RefusedRequestError(400, f"messages: at most {_MOST} files", field="messages")
+        raise wrong_field("messages", f"at most {_MOST} files")
     files = tuple(map(_file, file_parts))
     if not prompt.strip() and not files:
-        raise RefusedRequestError(400, "messages: the last message is empty", field="messages")
+        raise wrong_field("messages", "the last message is empty")
     return prompt, files
 
 
 def _file(part: dict[str, JsonValue]) -> FilePart:
     url, media_type, name = part.get("url"), part.get("mediaType"), part.get("filename") or ""
     if not (isinstance(url, str) and isinstance(media_type, str) and isinstance(name, str)):
-        raise RefusedRequestError(400, "messages: a file part needs url and mediaType", field="messages")
+        raise wrong_field("messages", "a file part needs url and mediaType")
     try:
         return FilePart(media_type=media_type, url=url, name=name)
     except ValueError as error:
-        raise RefusedRequestError(400, f"messages: a file part: {error}", field="messages") from None
+        raise wrong_field("messages", f"a file part: {error}") from None
 
 
 def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerValue]]:
@@ -108,7 +106,7 @@ def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerV
             continue
         identifier, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason", "")
         if not isinstance(identifier, str) or not isinstance(approved, bool) or not isinstance(reason, str | None):
-            raise RefusedRequestError(400, "messages: an approval needs an id and approved", field="messages")
+            raise wrong_field("messages", "an approval needs an id and approved")
         yield identifier, Answer(Decision.APPROVE) if approved else reject(reason or "")
 
 
@@ -119,7 +117,7 @@ def _results(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, Callable[
         if part.get("providerExecuted") is True or state not in ("output-available", "output-error"):
             continue
         if not isinstance(identifier, str):
-            raise RefusedRequestError(400, "messages: the output of a tool needs a toolCallId", field="messages")
+            raise wrong_field("messages", "the output of a tool needs a toolCallId")
         if state == "output-error":
             yield identifier, partial(settled, error=str(part.get("errorText") or "the tool failed"))
         else:
@@ -128,11 +126,11 @@ def _results(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, Callable[
 
 def _explicit_answers(answers: JsonValue) -> list[tuple[str, AnswerValue]]:
     if not isinstance(answers, dict):
-        raise RefusedRequestError(400, "answers: must be an object of ids and answers", field="answers")
+        raise wrong_field("answers", "must be an object of ids and answers")
     pairs: list[tuple[str, AnswerValue]] = []
     for identifier, answer in answers.items():
         if not isinstance(answer, str | bool):
-            raise RefusedRequestError(400, "answers: an answer is a text, true or false", field="answers")
+            raise wrong_field("answers", "an answer is a text, true or false")
         pairs.append((identifier, answer))
     return pairs
 

@@ -1,7 +1,7 @@
 """The HTTP routes of a UI message stream: messages and answers, reconnecting, reloading, stopping."""
 
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final, cast
 
 from starlette.requests import Request
@@ -13,7 +13,6 @@ from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.later import ExternalTool
-from turnwright.transcript.events import StreamEvent
 from turnwright_protocols.client_tools import give_results, need_result, settleable
 from turnwright_protocols.conversations import (
     PausedTurn,
@@ -33,16 +32,18 @@ from turnwright_protocols.http import (
     agents_by_name,
     choose_agent,
     declare_tools,
+    encode_stream,
     owned_session,
-    refusal_of,
+    to_sse,
 )
 
-from .chunks import Chunk, ChunkEncoder, to_sse
+from .chunks import Chunk, ChunkEncoder
 from .messages import VIA, VIA_MESSAGE, chat_messages, closed_in, message_id, split_events
 from .request import ChatRequest, read_request
 
 _LOG = logging.getLogger(__name__)
 
+_LEFT: Final = "the turn was interrupted: load the page again"
 #: Marks a response as a UI message stream.
 HEADERS: Final = {"x-vercel-ai-ui-message-stream": "v1"}
 
@@ -194,28 +195,13 @@ class _Chat:
     def _stream(
         self, handle: TurnHandle[str], encoder: ChunkEncoder, started: Sequence[Chunk], *, after: int = 0
     ) -> Response:
+        def close(error: str) -> str:
+            return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
+
         events = handle.events(after)  # at once: the text of a fast reply streams in from now on
-        return EventStream(_lines(events, encoder, started), self._gate.bounds, HEADERS)
+        lines = encode_stream(events, _to_lines(started), lambda event: _to_lines(encoder.encode(event)), close)
+        return EventStream(lines, self._gate.bounds, HEADERS)
 
 
-async def _lines(
-    events: AsyncIterator[StreamEvent], encoder: ChunkEncoder, started: Sequence[Chunk]
-) -> AsyncGenerator[str, None]:
-    """Yield the lines of a stream, which ends with `[DONE]` in any case."""
-
-    def encode(chunks: Iterable[Chunk]) -> str:
-        return "".join(map(to_sse, chunks))
-
-    yield encode(started)
-    is_over = False
-    try:
-        async for event in events:
-            chunks = encoder.encode(event)
-            is_over = is_over or any(chunk["type"] in ("finish", "abort", "error") for chunk in chunks)
-            if chunks:
-                yield encode(chunks)
-        if not is_over:
-            yield encode(encoder.close("the turn was interrupted: load the page again"))
-    except Exception as error:  # noqa: BLE001 (the response has begun: the client gets words of ours)
-        yield encode(encoder.close(refusal_of(error).why))
-    yield "data: [DONE]\n\n"
+def _to_lines(chunks: Sequence[Chunk]) -> str:
+    return "".join(map(to_sse, chunks))
