@@ -1,11 +1,15 @@
 """The subject of the judges: one agent whose behavior is the first word of the last user message."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+from typing_extensions import override
 
 from turnwright import Agent, Engine, ToolContext, Usage, agent_tool, tool
 from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
+from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
 from turnwright_states import Cause, Finish
+from turnwright_states.facts import Fact
 
 AGENT = Agent(name="Subject", instructions="Do what the word says.", steps=4)
 HELPER = Agent(name="Helper", description="Does a part.", steps=2)
@@ -93,7 +97,7 @@ def reply(request: ModelRequest) -> ModelResponse | ModelError:
     calls = [(name, {"location": "Graz"}) for name in client_tools]
     answer = REPLIES.get(word)
     if calls and word in ("what", "use", "mix"):
-        answer = asks_for(*calls, *([("pay", {"amount": 5})] if word == "mix" else []))
+        answer = asks_for(*calls, *([("pay", {"amount": 5})] if word == "mix" else []), usage=USAGE)
     elif word == "delegate":
         answer = asks_for(("helper", {"prompt": rest or "say part one"}))
     if answer is not None:
@@ -111,7 +115,21 @@ def _echo(word: str, text: str, request: ModelRequest) -> str:
     return answer
 
 
-def make_engine(store: str = "memory:") -> Engine:
+class UnreachableStore(MemoryStore):
+    """A store to which no turn can be written."""
+
+    @override
+    async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        raise OSError(f"no route to {HOST}")
+
+
+async def journal(engine: Engine) -> dict[str, object]:
+    """Return everything that the store has."""
+    rows = await engine.turns()
+    return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
+
+
+def make_engine(store: str | Store = "memory:") -> Engine:
     """Make an engine that runs the subject."""
     model = ScriptedModel(reply, repeat=True, stream_calls=True, name="subject")
     return Engine(model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store)

@@ -1,12 +1,10 @@
 """Hostile clients of A2A: each gets a clear refusal, and nothing changes."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols.asgi import Client, Json
-from tests.protocols.subject import AGENT, HOST, make_engine
+from tests.protocols.subject import AGENT, HOST, journal
 
 from turnwright import Engine
 from turnwright_protocols.a2a import Bounds, Gate, a2a_routes
@@ -19,20 +17,8 @@ DEEP = b'{"a":' * 100_000
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def client(engine: Engine) -> Client:
     return Client(Starlette(routes=a2a_routes(engine, [AGENT], Gate(lambda _request, _session: True))))
-
-
-async def journal(engine: Engine) -> dict[str, object]:
-    """Return everything that the store has."""
-    rows = await engine.turns()
-    return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
 async def refused(engine: Engine, client: Client, method: str, params: object, code: int) -> None:

@@ -1,12 +1,11 @@
 """Tasks of A2A: their life, by JSON-RPC and by REST."""
 
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json
-from tests.protocols.subject import AGENT, HELPER, make_engine
+from tests.protocols.subject import AGENT, HELPER
 
 from turnwright import Agent, Engine, external_tool, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -16,12 +15,6 @@ from turnwright_states import Outcome
 from .client import VERSION, TaskView, answer_of, call, message, send, state_of
 
 pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """An agent of ACP: its sessions, questions and updates, and what it refuses."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from acp import RequestError, schema
 from acp.helpers import resource_link_block, text_block
 from hypothesis import given
 from tests.protocols.ag_ui.test_properties import played, told
-from tests.protocols.subject import AGENT, HELPER, HOST, make_engine
+from tests.protocols.subject import AGENT, HELPER, HOST, UnreachableStore, make_engine
 
 from turnwright import Engine, Outcome
 from turnwright.message import FilePart
@@ -151,12 +151,6 @@ async def connect(
     return agent, editor
 
 
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
-
-
 async def begin(agent: AcpAgent) -> str:
     return (await agent.new_session(FOLDER)).session_id
 
@@ -192,15 +186,9 @@ async def test_failure_is_an_error_without_the_host(engine: Engine) -> None:
     assert HOST not in json.dumps(failure.value.to_error_obj())
 
 
-async def test_other_error_is_logged_and_not_sent(
-    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise OSError(f"no route to {HOST}")
-
-    agent, _ = await connect(engine)
+async def test_other_error_is_logged_and_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    agent, _ = await connect(make_engine(UnreachableStore()))
     session = await begin(agent)
-    monkeypatch.setattr(engine, "start", fail)
     with pytest.raises(RequestError) as failure:
         await say(agent, session, "hello")
     assert HOST not in json.dumps(failure.value.to_error_obj())

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols import asgi
-from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.subject import AGENT
 
 from turnwright import Engine
 from turnwright_protocols.mcp import Bounds, Gate, mcp_app
@@ -36,12 +36,6 @@ INITIALIZE = {
 
 def authorize(request: Request, _conversation: str) -> str:
     return request.headers.get("x-user", "")
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 @asynccontextmanager

@@ -1,6 +1,5 @@
 """Agents as tools of an MCP server, with the SDK's client in this process: both eras of the protocol."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,6 @@ class Person:
         self.messages.append(params.message)
         content = {"answer": self.answer, **self.fields} if self.action == "accept" else None
         return types.ElicitResult(action=self.action, content=content)
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 def client_of(engine: Engine, person: Person | None = None, mode: Any = MODERN) -> Client:  # noqa: ANN401 (a literal)

@@ -1,7 +1,6 @@
 """Functions of the client, with the OpenAI SDK: items of responses, and tool calls of chat completions."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -10,7 +9,7 @@ import openresponses_types
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.subject import AGENT, journal
 
 from turnwright import Engine
 from turnwright_protocols.responses import Gate, responses_routes
@@ -36,12 +35,6 @@ def sdk(engine: Engine, key: str = "ann") -> openai.AsyncOpenAI:
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def client(engine: Engine) -> openai.AsyncOpenAI:
     return sdk(engine)
 
@@ -61,11 +54,6 @@ def calls_of(response: Any) -> list[Any]:
 def output(call: Any, text: Any = "sunny") -> dict[str, Any]:
     reference = call if isinstance(call, str) else call.call_id
     return {"type": "function_call_output", "call_id": reference, "output": text}
-
-
-async def journal(engine: Engine) -> dict[str, object]:
-    rows = await engine.turns()
-    return {row.id: (await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
 async def test_arguments_that_do_not_fit_go_back_to_the_model(client: openai.AsyncOpenAI) -> None:
@@ -216,12 +204,16 @@ async def test_forged_outputs_are_refused_and_change_nothing(engine: Engine, cli
 
 async def test_chat_completion_calls_functions_of_the_client(engine: Engine, client: openai.AsyncOpenAI) -> None:
     asking = {"role": "user", "content": WHAT}
-    first = (await complete(client, asking, tools=[CHAT_WEATHER])).choices[0]
+    asked = await complete(client, asking, tools=[CHAT_WEATHER])
+    first = asked.choices[0]
     (call,) = first.message.tool_calls
     assert (first.finish_reason, first.message.content) == ("tool_calls", None)
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"location": "Graz"})
     messages = [asking, first.message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
-    second = (await complete(client, *messages, tools=[CHAT_WEATHER])).choices[0]
+    answered = await complete(client, *messages, tools=[CHAT_WEATHER])
+    second = answered.choices[0]
+    assert (asked.usage.total_tokens, answered.usage.total_tokens) == (12, 12)
+    assert answered.created > 1_700_000_000
     assert (second.finish_reason, second.message.content) == ("stop", "Result: sunny")
     assert second.message.tool_calls is None
     assert len(await engine.turns()) == 1

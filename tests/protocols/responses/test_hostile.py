@@ -1,12 +1,10 @@
 """Hostile clients of responses: each gets a clear refusal, and nothing changes."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.subject import AGENT, journal
 
 from turnwright import Engine
 from turnwright_protocols.responses import Gate, responses_routes
@@ -18,20 +16,8 @@ TOOL = {"type": "web_search"}
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
-
-
-@pytest.fixture
 def client(engine: Engine) -> Client:
     return Client(Starlette(routes=responses_routes(engine, [AGENT], Gate(lambda _request, _session: True))))
-
-
-async def journal(engine: Engine) -> dict[str, object]:
-    """Return everything that the store has."""
-    rows = await engine.turns()
-    return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
 def message(content: object = "hi", role: object = "user") -> Json:

@@ -1,7 +1,6 @@
 """Responses and chat completions, with the OpenAI SDK as the client and the types of Open Responses as the schema."""
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +37,6 @@ def app_of(engine: Engine, options: ResponseOptions | None = None, agent: Agent[
 def sdk(app: Starlette) -> openai.AsyncOpenAI:
     transport = httpx2.AsyncClient(transport=httpx2.ASGITransport(app))
     return openai.AsyncOpenAI(base_url="http://test/v1", api_key="none", max_retries=0, http_client=transport)
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 @pytest.fixture

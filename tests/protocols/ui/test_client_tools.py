@@ -1,11 +1,9 @@
 """Tools that the page of a chat runs: declared with the message, or by the engine without a function."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.subject import AGENT, journal
 
 from turnwright import Agent, Engine, Later, external_tool, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -20,12 +18,6 @@ PICK: Json = {
     "description": "Pick a place.",
     "inputSchema": {"type": "object", "properties": {"location": {"type": "string"}}},
 }
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 def client_of(engine: Engine, agent: Agent = AGENT) -> Client:
@@ -46,11 +38,6 @@ async def say(client: Client, text: str, chat: str = "c1", tools: object = None)
     reply = await post(client, page, chat, tools={"pick": PICK} if tools is None else tools)
     assert reply.status == 200, reply.text
     return page
-
-
-async def journal(engine: Engine) -> dict[str, object]:
-    rows = await engine.turns()
-    return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
 async def test_arguments_that_do_not_fit_go_back_to_the_model(engine: Engine) -> None:

@@ -1,7 +1,7 @@
 """A chat over HTTP: messages, approvals, questions, reconnecting, reloading, and stopping."""
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, HOST, make_engine
+from tests.protocols.subject import AGENT, HOST, UnreachableStore, make_engine
 
 from turnwright import Engine, Outcome
 from turnwright.model.protocol import ModelResponse
@@ -23,12 +23,6 @@ from .chat_page import ChatPage
 pytestmark = pytest.mark.anyio
 
 CHAT = "/api/chat"
-
-
-@pytest.fixture
-async def engine() -> AsyncIterator[Engine]:
-    async with make_engine() as engine:
-        yield engine
 
 
 def client_of(engine: Engine, *, resets: bool = False, reasoning: bool = True) -> Client:
@@ -396,13 +390,8 @@ async def test_users_with_names_have_chats_of_their_own(engine: Engine) -> None:
     assert [(answer.by, answer.via) for answer in answers] == [("ann", "ui")]
 
 
-async def test_engine_error_is_logged_and_not_sent(
-    engine: Engine, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: object, **__: object) -> None:
-        raise OSError(f"no route to {HOST}")
-
-    monkeypatch.setattr(engine, "start", fail)
+async def test_engine_error_is_logged_and_not_sent(caplog: pytest.LogCaptureFixture) -> None:
+    engine = make_engine(UnreachableStore())
     with caplog.at_level(logging.ERROR):
         refused = await client_of(engine).send("POST", CHAT, {"id": "c1", "messages": [_user("hello")]})
     assert (refused.status, HOST in refused.text, HOST in caplog.text) == (500, False, True)
