@@ -13,7 +13,7 @@ from .items import clean, clean_json
 
 #: Outcomes whose text is the answer.
 DONE: Final = frozenset({Outcome.FINISHED, Outcome.SYNTHESIS_DONE})
-#: How a turn ended, as protocols tell it apart: with an answer, or one that was cut off at its length; stopped by a
+#: How a turn ended, as protocols distinguish it: with an answer, or one that was cut off at its length; stopped by a
 #: limit on what the model may write, by another one, or by somebody; with a refusal of the content, or failed.
 Ending: TypeAlias = Literal["answered", "cut", "writing limit", "limit", "stopped", "refused", "failed"]
 _BY_REASON: Final[Mapping[EndReason, Ending]] = {

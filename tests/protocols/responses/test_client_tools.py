@@ -204,16 +204,16 @@ async def test_forged_outputs_are_refused_and_change_nothing(engine: Engine, cli
 
 async def test_chat_completion_calls_functions_of_the_client(engine: Engine, client: openai.AsyncOpenAI) -> None:
     asking = {"role": "user", "content": WHAT}
-    asked = await complete(client, asking, tools=[CHAT_WEATHER])
-    first = asked.choices[0]
+    first_completion = await complete(client, asking, tools=[CHAT_WEATHER])
+    first = first_completion.choices[0]
     (call,) = first.message.tool_calls
     assert (first.finish_reason, first.message.content) == ("tool_calls", None)
     assert (call.function.name, json.loads(call.function.arguments)) == ("get_weather", {"location": "Graz"})
     messages = [asking, first.message.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "sunny"}]
-    answered = await complete(client, *messages, tools=[CHAT_WEATHER])
-    second = answered.choices[0]
-    assert (asked.usage.total_tokens, answered.usage.total_tokens) == (12, 12)
-    assert answered.created > 1_700_000_000
+    second_completion = await complete(client, *messages, tools=[CHAT_WEATHER])
+    second = second_completion.choices[0]
+    assert (first_completion.usage.total_tokens, second_completion.usage.total_tokens) == (12, 12)
+    assert second_completion.created > 1_700_000_000
     assert (second.finish_reason, second.message.content) == ("stop", "Result: sunny")
     assert second.message.tool_calls is None
     assert len(await engine.turns()) == 1
@@ -262,5 +262,5 @@ async def test_forged_results_of_completions_are_refused(engine: Engine, client:
     with pytest.raises(openai.NotFoundError):
         await complete(sdk(engine, "eve"), asking, message.model_dump(), result(first.id), result(second.id))
     assert await journal(engine) == before
-    answered = await complete(client, asking, message.model_dump(), result(first.id), result(second.id, "fine"))
-    assert answered.choices[0].message.content == "Result: fine"
+    settled = await complete(client, asking, message.model_dump(), result(first.id), result(second.id, "fine"))
+    assert settled.choices[0].message.content == "Result: fine"

@@ -249,8 +249,12 @@ class Completion:
         return {**self._head("chat.completion.chunk"), "choices": [], "usage": self._usage_json()}
 
     def _usage_json(self) -> Json:
-        used, made = self._usage.input_tokens, self._usage.own.output_tokens
-        return {"prompt_tokens": used, "completion_tokens": made, "total_tokens": used + made}
+        prompt_tokens, output_tokens = self._usage.input_tokens, self._usage.own.output_tokens
+        return {
+            "prompt_tokens": prompt_tokens,
+            "completion_tokens": output_tokens,
+            "total_tokens": prompt_tokens + output_tokens,
+        }
 
     def _head(self, kind: str) -> Json:
         return {"id": f"chatcmpl-{self.turn}", "object": kind, "created": self.created, "model": self.model}
