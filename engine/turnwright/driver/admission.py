@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 
-# The first character keeps an id apart from a flag, and from `.` and `..`, which clients cut out of a URL.
-_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+# Not `.` and `..`, which clients cut out of a URL.
+_ID: Final = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,128}")
 # PostgreSQL keeps no longer one in an index.
 _LONGEST_SESSION: Final = 1_000
 #: How often an equal start looks whether another process has written the turn, and the seconds between two looks.
@@ -60,7 +60,7 @@ class TurnOptions(TypedDict, total=False):
     """Options of a new turn besides its agent and its prompt."""
 
     id: str | None
-    """The turn's id: 1 to 128 of `A-Z a-z 0-9 . _ -`, the first not `.` or `-`. If a turn with this id exists and was
+    """The turn's id: 1 to 128 of `A-Z a-z 0-9 . _ -`, but not `.` or `..`. If a turn with this id exists and was
     started with the same agent name, prompt and options, the call attaches to it instead of starting another one; with
     others it raises `TurnConflictError`. See docs/rules.md#start-once.
     """
@@ -194,7 +194,7 @@ def id_of(options: TurnOptions) -> str:
     if turn_id is None:
         return new_id()
     if not isinstance(turn_id, str) or _ID.fullmatch(turn_id) is None:
-        raise ConfigError(f"id: 1 to 128 of A-Z a-z 0-9 . _ -, the first not . or -, not {turn_id!r:.80}")
+        raise ConfigError(f"id: 1 to 128 of A-Z a-z 0-9 . _ -, not {turn_id!r:.80}")
     return turn_id
 
 

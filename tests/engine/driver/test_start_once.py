@@ -55,12 +55,12 @@ async def started_fact(engine: Engine, turn_id: str) -> TurnStarted:
     return fact
 
 
-@pytest.mark.parametrize("turn_id", ["", ".", "..", "-h", "a:b", "a/b", "a b", "é", "x" * 129, "line\n", 17])
+@pytest.mark.parametrize("turn_id", ["", ".", "..", "a:b", "a/b", "a b", "é", "x" * 129, "line\n", 17])
 async def test_invalid_id_is_refused(turn_id: str) -> None:
     """Rule 25: an id is 1 to 128 of `A-Z a-z 0-9 . _ -`. Nothing is written for another one."""
     async with Engine(model=ScriptedModel()) as engine:
         for start in (engine.run, engine.start, engine.submit):
-            with pytest.raises(ConfigError, match=r"^id: 1 to 128 of A-Z a-z 0-9 \. _ -, the first not \. or -, not "):
+            with pytest.raises(ConfigError, match=r"^id: 1 to 128 of A-Z a-z 0-9 \. _ -, not "):
                 await start(AGENT, "Bill.", id=turn_id)
         with pytest.raises(ConfigError, match=r"^id: 1 to 128"):
             async with engine.stream(AGENT, "Bill.", id=turn_id):
