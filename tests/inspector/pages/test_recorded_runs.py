@@ -13,8 +13,8 @@ import pytest
 from tests.inspector.conftest import browser, engine_on
 
 from turnwright import Agent, ConfigError, Engine
-from turnwright.journal.transfer import export_turn
 from turnwright.store import MemoryStore
+from turnwright_audit.transfer import export_turn
 from turnwright_inspector import Open, inspector_app
 from turnwright_inspector.views.run_library import RunLibrary
 

@@ -12,10 +12,10 @@ from turnwright.cli.process import echo
 from turnwright.cli.stores import find_turn, use_store
 from turnwright.errors import ConfigError
 from turnwright.journal.subturns import sub_turns
-from turnwright.journal.transfer import export_turn
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
 from turnwright_audit.trajectories.journal_run import run_of
+from turnwright_audit.transfer import export_turn
 from turnwright_states.facts import Fact
 
 

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from turnwright.journal.transfer import export_turn
 from turnwright.message import FilePart, Message, ToolResultPart
 from turnwright.runtime.engine import Engine
+from turnwright_audit.transfer import export_turn
 from turnwright_inspector.views.turn_record import Turns
 
 from .turn_page import place_in

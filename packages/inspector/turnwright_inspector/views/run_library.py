@@ -21,7 +21,6 @@ import msgspec
 
 from turnwright.errors import ConfigError, TurnNotFoundError, TurnwrightError
 from turnwright.journal.summarize import searched_text, shown_line
-from turnwright.journal.transfer import import_turns
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Store
 from turnwright.store.sqlite.summaries import create_search, numbers_with
@@ -32,6 +31,7 @@ from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.files import FoundFile, find, runs_of
 from turnwright_audit.trajectories.source import seconds_of
+from turnwright_audit.transfer import import_turns
 
 from .recorded_steps import tool_calls
 

@@ -24,7 +24,7 @@ from turnwright_states.errors import InvalidJournalError
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
 
-#: What a line of an exported turn has besides its fact (`turnwright.journal.transfer`).
+#: What a line of an exported turn has besides its fact (`turnwright_audit.transfer`).
 _EXPORTED: Final = ("turn", "created_at")
 _SCORES: Final = "SELECT turn_id, value FROM annotations WHERE kind = 'score' AND name = 'success' AND value NOTNULL"
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

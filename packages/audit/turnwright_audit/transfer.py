@@ -12,6 +12,9 @@ from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, StoreError, TurnwrightError, UnreadableTurnError
+from turnwright.journal.message_history import messages_before
+from turnwright.journal.subturns import sub_turns
+from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
 from turnwright.privacy.redaction import Redactor, redactor, without_secrets
 from turnwright.store import NewTurn, Status, Store
@@ -26,10 +29,6 @@ from turnwright_states.payload import frozen, thawed
 from turnwright_states.rederive import rederive
 from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
-
-from .message_history import messages_before
-from .subturns import sub_turns
-from .turn_journal import first_fact
 
 
 async def export_turn(store: Store, turn_id: str) -> list[str]:

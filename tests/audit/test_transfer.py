@@ -8,10 +8,10 @@ from tests.engine.journal.test_fork import KINDS, holds, journals
 
 from turnwright import Agent, ConfigError, Engine, StoreError, agent_tool, tool
 from turnwright.journal.message_history import messages_before
-from turnwright.journal.transfer import export_turn, import_turns
 from turnwright.journal.turn_journal import first_fact
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
+from turnwright_audit.transfer import export_turn, import_turns
 
 pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
