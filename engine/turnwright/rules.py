@@ -8,7 +8,7 @@ import yaml
 from msgspec import to_builtins
 
 from turnwright_states import rules as states
-from turnwright_states.rules import Broken, Finding, History, InvalidRuleError, RuleList
+from turnwright_states.rules import Broken, History, InvalidRuleError, RuleList
 from turnwright_states.rules.arguments import Arguments, check_arguments
 from turnwright_states.rules.pattern import ANSWER, USER, names_tool
 from turnwright_states.suggestions import find_similar_name
@@ -187,22 +187,6 @@ def write_rules(value: Iterable["Rule | RuleSet"]) -> list[object]:
     ]
 
 
-def check(rules: RuleList | Iterable[Rule], tools: Iterable[str]) -> list[Finding]:
-    """Return what is wrong with rules for an agent with these tools, and what they guarantee.
-
-    The kinds are a tool that is not there (`unknown`), a tool that `never runs`, `no way to an answer`, a rule that
-    `never acts`, and what `holds`: a call that never starts before another one. Every state of the rules is tried, with
-    conditions as free atoms. Raises `RuleError` for rules that cannot be used, and for too many states.
-    """
-    from turnwright_states.rules.lint import check_rules  # noqa: PLC0415 (a turn does not need it)
-
-    rule_set = rules if isinstance(rules, RuleList) else RuleSet(rules)
-    try:
-        return check_rules(rule_set, tuple(tools))
-    except InvalidRuleError as error:
-        raise RuleError(error.why, rule=error.rule) from None
-
-
 def _restored(
     rules: Iterable[Rule], groups: Mapping[str, Sequence[str]], file: str | None, lines: Mapping[str, int]
 ) -> RuleSet:
@@ -277,4 +261,4 @@ def _value(node: yaml.Node) -> object:
     return yaml.SafeLoader("").construct_object(node)
 
 
-__all__ = ["Broken", "Finding", "History", "Rule", "RuleError", "RuleSet", "check"]
+__all__ = ["Broken", "History", "Rule", "RuleError", "RuleSet"]

@@ -55,19 +55,6 @@ class Broken(NamedTuple):
     words: str
 
 
-#: The kinds of findings about rules.
-FindingKind: TypeAlias = Literal["unknown", "never runs", "no way to an answer", "never acts", "holds"]
-
-
-class Finding(NamedTuple):
-    """A result of the check of rules. `path` are calls that show it, the first one first."""
-
-    kind: FindingKind
-    rule: str
-    words: str
-    path: tuple[str, ...] = ()
-
-
 #: What a rule did to a call or an answer, in the words of people.
 _DECIDED: Final = {"allow": "allowed", "refuse": "refused", "ask": "asked", "end": "ended", "report": "reported"}
 

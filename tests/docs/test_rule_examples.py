@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from turnwright.rules import History, RuleSet, check
+from turnwright.rules import History, RuleSet
+from turnwright_proof import check_rules
 
 FOLDER: Final = Path(__file__).parents[2] / "examples" / "rules"
 POLICIES: Final = sorted(FOLDER.glob("*.yaml"))
@@ -60,7 +61,7 @@ def test_policy_leaves_a_way_to_an_answer(path: Path) -> None:
     rules = RuleSet.load(path)
     names = {part.tool for words in rules.patterns for calls in words.values() for call in calls for part in call.parts}
     tools = sorted(name.replace("*", "x") for name in names if not name.startswith("@"))
-    assert [finding for finding in check(rules, tools) if finding.kind != "holds"] == []
+    assert [finding for finding in check_rules(rules, tools) if finding.kind != "holds"] == []
 
 
 @pytest.mark.parametrize(

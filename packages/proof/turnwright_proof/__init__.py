@@ -8,14 +8,17 @@ from turnwright._base.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .certificates.certificate import Certificate, certificate
     from .certificates.explain import explain
+    from .verify.rule_findings import RuleFinding, check_rules
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
             "Certificate": ".certificates.certificate",
+            "RuleFinding": ".verify.rule_findings",
             "certificate": ".certificates.certificate",
+            "check_rules": ".verify.rule_findings",
             "explain": ".certificates.explain",
         },
     )
 
-__all__ = ["Certificate", "certificate", "explain"]
+__all__ = ["Certificate", "RuleFinding", "certificate", "check_rules", "explain"]

@@ -1,6 +1,6 @@
 """Rules over the history of calls: six forms, conditions with three values, and the monitors that judge a call."""
 
-from turnwright_states.verdict import Broken, Effect, Finding
+from turnwright_states.verdict import Broken, Effect
 
 from .condition import UNKNOWN, Condition, InvalidRuleError, Scene, Truth
 from .history import Held, History, Judgment, RuleState
@@ -31,7 +31,6 @@ __all__ = [
     "CallPattern",
     "Condition",
     "Effect",
-    "Finding",
     "Held",
     "History",
     "InvalidRuleError",

@@ -393,10 +393,6 @@ class History:
             states[rule.name] = RuleState(rule, tuple(events), is_owed, monitor.gap, monitor.is_inherited)
         return tuple(states.values())
 
-    def are_coupled(self, tool: str, next_tool: str) -> bool:
-        """Return whether one rule names both tools, so that their calls start in the order of the reply."""
-        return not self._compiled.roles_of(tool).coupling.isdisjoint(self._compiled.roles_of(next_tool).coupling)
-
     def coupled_rules(self, tool: str, reached: Iterable[str] = ()) -> AbstractSet[str]:
         """Return the rules that couple calls of a tool, or of one that its sub-agent reaches, with others."""
         rules: AbstractSet[str] = self._compiled.roles_of(tool).coupling
@@ -407,10 +403,6 @@ class History:
     def is_named(self, tool: str) -> bool:
         """Return whether a rule names this tool."""
         return (self._compiled.roles.get(tool) or self._compiled.roles_of(tool)).is_named
-
-    def counts_outcomes_of(self, tool: str) -> bool:
-        """Return whether the outcome of a call of this tool decides if its start counts."""
-        return not all(role.certain for role in self._compiled.roles_of(tool).counted)
 
     def is_enforced_on(self, tool: str) -> bool:
         """Return whether a rule that does more than report names this tool."""

@@ -1,6 +1,6 @@
 """Patterns of calls: names of tools, globs and groups, each with a condition or none."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from turnwright_states.suggestions import find_similar_name
@@ -53,13 +53,6 @@ class CallPattern:
 
     def __init__(self, texts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
         self.parts: tuple[PatternPart, ...] = tuple(part for text in texts for part in _parts(text, groups))
-
-    @classmethod
-    def of_parts(cls, parts: Iterable[PatternPart]) -> "CallPattern":
-        """Return a pattern with these parts."""
-        pattern = cls((), {})
-        pattern.parts = tuple(parts)
-        return pattern
 
     def __str__(self) -> str:
         words = " or ".join(str(part) for part in self.parts[:4])

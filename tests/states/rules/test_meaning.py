@@ -355,11 +355,9 @@ def test_equal_events_give_equal_judgments() -> None:
 def test_rules_couple_their_tools() -> None:
     """Meaning 7: calls that one rule names are coupled; others are not."""
     history = History([Rule("a", before="pay", need="check"), Rule("b", not_both=["merge", "close_*"])])
-    assert history.are_coupled("pay", "check")
-    assert history.are_coupled("merge", "close_issue")
-    assert history.are_coupled("pay", "pay")
-    assert not history.are_coupled("pay", "merge")
-    assert not history.are_coupled("read", "read")
+    assert history.coupled_rules("pay") == history.coupled_rules("check") == {"a"}
+    assert history.coupled_rules("merge") == history.coupled_rules("close_issue") == {"b"}
+    assert not history.coupled_rules("read")
     assert not history.is_named("read")
 
 

@@ -8,9 +8,10 @@ from turnwright.agents.files import read_agents
 from turnwright.cli import process
 from turnwright.cli.offered_tools import OfferedTools
 from turnwright.driver.subagents import AgentTool, agent_tools
-from turnwright.rules import Finding, RuleSet, argument_names, check, make_rule_sets
+from turnwright.rules import RuleError, RuleSet, argument_names, make_rule_sets
+from turnwright_proof.verify.rule_findings import RuleFinding, check_rules
 from turnwright_proof.verify.rule_walk import RuleResult, walk_rules
-from turnwright_states.rules import RuleList
+from turnwright_states.rules import InvalidRuleError, RuleList
 from turnwright_states.rules.arguments import check_arguments
 from turnwright_states.verdict import Check, Verdict
 
@@ -70,7 +71,7 @@ def _checks(sets: Sequence[RuleSet], arguments: Mapping[str, Collection[str] | N
     places = {rule.name: rules for rules in sets for rule in rules.rules}
     # The sets have groups of their own, so they are checked as one list of resolved rules.
     merged = RuleList.of_sets(sets)
-    for finding in check(merged, tools):
+    for finding in _find(merged, tools):
         path = " -> ".join(step.partition(" if ")[0] for step in finding.path)
         if finding.kind == "holds":
             detail = f"shortest: {path}" if path else ""
@@ -80,6 +81,14 @@ def _checks(sets: Sequence[RuleSet], arguments: Mapping[str, Collection[str] | N
             yield Check(_CLAIMS[finding.kind], Verdict.VIOLATED, words, finding.path)
     for result in walk_rules(merged, tools):
         yield _check_of_walk(result, places.get(result.rule.name))
+
+
+def _find(rules: RuleList, tools: Sequence[str]) -> list[RuleFinding]:
+    """Return the findings about rules. Raises `RuleError` for too many states."""
+    try:
+        return check_rules(rules, tools)
+    except InvalidRuleError as error:
+        raise RuleError(error.why, rule=error.rule) from None
 
 
 def _list_server_tools(sets: Sequence[RuleSet]) -> Iterator[str]:
@@ -107,7 +116,7 @@ def _check_of_walk(result: RuleResult, rules: RuleSet | None) -> Check:
     return Check(claim, Verdict.HOLDS, f"{result.extent}{free}")
 
 
-def _describe(finding: Finding, rules: RuleSet | None) -> str:
+def _describe(finding: RuleFinding, rules: RuleSet | None) -> str:
     """Return a fault in words, with the place of its rule."""
     place = _place_of(finding.rule, rules)
     if finding.kind == "no way to an answer":

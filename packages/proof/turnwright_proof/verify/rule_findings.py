@@ -7,18 +7,28 @@ can happen: what it never meets, never happens. A path names the conditions that
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from msgspec import UnsetType
 from msgspec.structs import replace
 
+from turnwright_states.rules import (
+    ANSWER,
+    UNKNOWN,
+    USER,
+    CallPattern,
+    Condition,
+    History,
+    InvalidRuleError,
+    Rule,
+    RuleList,
+    Scene,
+    Truth,
+)
+from turnwright_states.rules.condition import Path
+from turnwright_states.rules.history import CompiledRules
+from turnwright_states.rules.pattern import PatternPart
 from turnwright_states.suggestions import find_similar_name
-from turnwright_states.verdict import Finding
-
-from .condition import UNKNOWN, Condition, InvalidRuleError, Path, Scene, Truth
-from .history import CompiledRules, History
-from .pattern import ANSWER, USER, CallPattern, PatternPart
-from .rule import Rule, RuleList
 
 #: The most states of a walk, and the most conditions on the calls of one tool.
 MOST_STATES: Final = 50_000
@@ -28,8 +38,19 @@ _OUTCOME: Final = ("status", "result", "text")
 _JUDGED: Final = ("before", "never", "of", "not_both")
 _READ: Final = ("need", "after", "then", "of", "not_both")
 
+#: The kinds of findings.
+FindingKind: TypeAlias = Literal["unknown", "never runs", "no way to an answer", "never acts", "holds"]
 #: The truth of conditions, by their texts.
 _Truths: TypeAlias = Mapping[str, bool]
+
+
+class RuleFinding(NamedTuple):
+    """A fault of rules, or what they guarantee. `path` are calls that show it, the first one first."""
+
+    kind: FindingKind
+    rule: str
+    words: str
+    path: tuple[str, ...] = ()
 
 
 class _Atom(Condition):
@@ -58,10 +79,7 @@ class _AtomList(RuleList):
         self.groups = {}
         self.rules = tuple(replace(rule, same=(), per=()) for rule in rules)
         self.patterns = tuple(
-            {
-                word: tuple(CallPattern.of_parts(map(_abstract, call.parts)) for call in calls)
-                for word, calls in words.items()
-            }
+            {word: tuple(_pattern_of(map(_abstract, call.parts)) for call in calls) for word, calls in words.items()}
             for words in patterns
         )
 
@@ -70,22 +88,31 @@ def _abstract(part: PatternPart) -> PatternPart:
     return part if part.condition is None else PatternPart(part.tool, _Atom(part.condition))
 
 
-def check_rules(rules: RuleList, tools: Sequence[str]) -> list[Finding]:
+def _pattern_of(parts: Iterable[PatternPart]) -> CallPattern:
+    pattern = CallPattern((), {})
+    pattern.parts = tuple(parts)
+    return pattern
+
+
+def check_rules(rules: RuleList | Iterable[Rule], tools: Iterable[str]) -> list[RuleFinding]:
     """Return what is wrong with rules for an agent with these tools, and what they guarantee.
 
-    Raises `InvalidRuleError` for rules with too many states.
+    The kinds are a tool that is not there (`unknown`), a tool that `never runs`, `no way to an answer`, a rule that
+    `never acts`, and what `holds`: a call that never starts before another one. Every state of the rules is tried, with
+    conditions as free atoms. Raises `InvalidRuleError` for rules that cannot be used, and for too many states.
     """
-    return [*_list_unknown(rules, tools), *_RuleCheck(rules, tools).findings()]
+    rule_list, names = rules if isinstance(rules, RuleList) else RuleList(rules), tuple(tools)
+    return [*_list_unknown(rule_list, names), *_RuleCheck(rule_list, names).findings()]
 
 
-def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[Finding]:
+def _list_unknown(rules: RuleList, tools: Sequence[str]) -> Iterator[RuleFinding]:
     for rule, words in zip(rules.rules, rules.patterns, strict=True):
         names = {part.tool: None for calls in words.values() for call in calls for part in call.parts}
         for name in names:
             if "*" not in name and name not in (USER, ANSWER, *tools):
                 similar = find_similar_name(name, tools)
                 hint = f": did you mean {similar!r}?" if similar else ""
-                yield Finding("unknown", rule.name, f"no tool is named {name!r}{hint}")
+                yield RuleFinding("unknown", rule.name, f"no tool is named {name!r}{hint}")
 
 
 class _RuleCheck:
@@ -99,7 +126,7 @@ class _RuleCheck:
         self._tools = tools
         self._walks: dict[frozenset[str], _Walk] = {}
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[RuleFinding]:
         """Yield what the walks found."""
         judged_tools = [tool for tool in self._tools if self._judges_of(tool)]
         ran = {tool: self._walk(tool).ran.get(tool) for tool in judged_tools}
@@ -108,18 +135,18 @@ class _RuleCheck:
         for tool, path in ran.items():
             if path is None:
                 acting = next((rule for rule in self._judges_of(tool) if rule in acted), "")
-                yield Finding("never runs", acting, f"{tool}: refused in every state")
+                yield RuleFinding("never runs", acting, f"{tool}: refused in every state")
         if answer_walk is not None:
             yield from answer_walk.find_dead_end()
         for name in self._rules:
             if name not in acted:
-                yield Finding("never acts", name, "no call and no answer can break it")
+                yield RuleFinding("never acts", name, "no call and no answer can break it")
         for rule, words in self._rules.values():
             if "need" in words and rule.effect in ("refuse", "end"):
                 for tool, path in ran.items():
                     if path is not None and words["before"][0].names(tool):
                         needed = " or ".join(dict.fromkeys(part.tool for part in words["need"][0].parts))
-                        yield Finding("holds", rule.name, f"{tool} never starts before {needed}", path)
+                        yield RuleFinding("holds", rule.name, f"{tool} never starts before {needed}", path)
 
     def _judges_of(self, tool: str) -> list[str]:
         """Return the rules that judge a tool, or the answer."""
@@ -175,8 +202,8 @@ class _Walk:
         atoms = _AtomList([rule for rule, _ in rules], [words for _, words in rules])
         self._rules = atoms
         self._most = {rule.name: rule.at_most for rule in atoms.rules}
-        history = History(CompiledRules([atoms]))
-        self._moves = {tool: self._list_moves(tool, history) for tool in (*tools, USER)}
+        compiled = CompiledRules([atoms])
+        self._moves = {tool: self._list_moves(tool, compiled) for tool in (*tools, USER)}
         self._answers = self._list_truths(ANSWER) if subject == ANSWER else []
         self._subject, self._judges = subject, judges
         #: The shortest path after which a tool runs, or a rule acts.
@@ -187,7 +214,7 @@ class _Walk:
         #: The rule that refuses the answer in a state, and those that refuse a tool in it.
         self._refusals: dict[object, str] = {}
         self._blocked: dict[object, dict[str, str]] = {}
-        self._explore(history)
+        self._explore(History(compiled))
 
     def _list_truths(self, tool: str) -> list[_Truths]:
         texts = {
@@ -196,15 +223,15 @@ class _Walk:
             for calls in words.values()
             for call in calls
             for part in call.parts
-            if part.condition is not None and CallPattern.of_parts([part]).names(tool)
+            if part.condition is not None and _pattern_of([part]).names(tool)
         }
         if len(texts) > MOST_ATOMS:
             raise InvalidRuleError(f"{tool}: more than {MOST_ATOMS} conditions on its calls: inconclusive")
         return [dict(zip(texts, values, strict=True)) for values in product((True, False), repeat=len(texts))]
 
-    def _list_moves(self, tool: str, history: History) -> list[tuple[_Truths, str]]:
+    def _list_moves(self, tool: str, rules: CompiledRules) -> list[tuple[_Truths, str]]:
         # A failed call changes a state as one that nobody needs does, unless its outcome is counted.
-        statuses = ("ok", "error") if history.counts_outcomes_of(tool) else ("ok",)
+        statuses = ("ok",) if all(role.certain for role in rules.roles_of(tool).counted) else ("ok", "error")
         return [(truths, status) for truths in self._list_truths(tool) for status in statuses]
 
     def _explore(self, history: History) -> None:
@@ -283,7 +310,7 @@ class _Walk:
             tuple(sorted((tool, order > last_use) for _, calls in state.get("ok", ()) for tool, order, _, _ in calls)),
         )
 
-    def find_dead_end(self) -> Iterator[Finding]:
+    def find_dead_end(self) -> Iterator[RuleFinding]:
         """Yield the nearest state from which no answer is possible."""
         sources: dict[object, set[object]] = {}
         for source, targets in self._edges.items():
@@ -299,7 +326,7 @@ class _Walk:
         for key, path in self._paths.items():
             if key not in alive:
                 rule = self._refusals.get(key, "")
-                yield Finding("no way to an answer", rule, self._explain_dead_end(key, rule), path)
+                yield RuleFinding("no way to an answer", rule, self._explain_dead_end(key, rule), path)
                 return
 
     def _explain_dead_end(self, key: object, rule: str) -> str:
