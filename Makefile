@@ -99,8 +99,8 @@ test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
-	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/verify tests/audit/test_traces.py -k 'not whole_campaign'
-	$(BIN)/coverage report --include='states/*,packages/audit/turnwright_audit/traces/*' --skip-covered --show-missing --fail-under=100
+	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/test_rank.py tests/proof/test_texts.py tests/proof/verify tests/audit/test_traces.py -k 'not whole_campaign'
+	$(BIN)/coverage report --include='states/*,packages/audit/turnwright_audit/traces/*,packages/proof/turnwright_proof/rank.py,packages/proof/turnwright_proof/texts.py' --skip-covered --show-missing --fail-under=100
 
 judges: $(VENV)/.test $(PROTOCOL_CLIENTS)/.installed ## Judge the protocols by clients of others; writes docs/judges.md (five minutes)
 	$(BIN)/python -m tests.protocols.judges_page

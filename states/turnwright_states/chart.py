@@ -10,8 +10,8 @@ A turn is a loop: CHECK decides whether another step may start, STREAM receives 
 calls, CONTINUE closes the step. COMPACT makes a long conversation shorter before the model call, and REVIEW checks a
 reply before anything of it runs. The loop leaves through CONCLUDE when a limit was reached (one more model call, tools
 disabled), through PAUSED while a person is asked, through TEXT_ONLY when no step was allowed at all, and otherwise
-directly into a final state. Every row lowers the rank (`turn.py`), so every turn ends; `verify/` walks the machine to
-check it (docs/rules.md#termination).
+directly into a final state. Every row lowers the rank of the turn, so every turn ends; `turnwright verify` walks
+the machine to check it (docs/rules.md#termination).
 
 A pair of state and trigger without a row is illegal: the trigger is refused and nothing changes. `ILLEGAL` declares
 each such pair with the reason, so that a forgotten row is detected. Each pair with rows ends in one without a guard, so

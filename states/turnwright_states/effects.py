@@ -1,4 +1,4 @@
-"""Effects as data: the change of the counters by each kind of fact, and the rank.
+"""Effects as data: the change of the counters by each kind of fact.
 
 An effect is written once, as texts in the guards' language with `+`, `-`, `*` and `a if c else b`. The function that
 the fold runs (`turn.py`) and the formulas of the proof for all limits (`turnwright verify --smt`) are made from these
@@ -8,15 +8,12 @@ A text reads counters, and the values that the fact has (`Effect.reads`). All as
 Texts, money, ids and rounds are not counters: the fold keeps them in Python, and no guard reads them.
 """
 
-import ast
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any, Final, NamedTuple
 
-from .counters import BATCH, KEPT, PASSING, Counters
-from .guards import GuardError
-from .state import LIVE, STAGE, State
+from .counters import BATCH, Counters
+from .state import LIVE, State
 
 
 class Effect(NamedTuple):
@@ -130,79 +127,11 @@ REFILLS: Final = frozenset((before, after) for before in State for after in Stat
 #: The effect of a fact that begins a phase, beside that of its kind.
 PHASE: Final = Effect({"retries_left": "max_retries"}, ("max_retries",))
 
-_CAN_RUN: Final = "ready + ready_counted + running + answering"
-#: The rank, most significant first: the name and the text of each component (docs/rules.md#termination). `stage`,
-#: `paused` and `asks_model` are those of the state (`rank_values`).
-RANK: Final[Mapping[str, str]] = {
-    "steps left": "allowance - steps",
-    "output retries left": "output_retries_left",
-    "compactions left": "compactions_left",
-    "pauses left": "pauses_left",
-    "stage": "stage",
-    "retries left": "retries_left",
-    "open interrupts": "waiting if paused else 0",
-    "calls that can run": _CAN_RUN,
-    "calls not started": "ready + ready_counted + answering",
-    "calls that run again without a retry": "crash_paid",
-    "request to prepare": "0 if prepared or not asks_model else 1",
-}
-_OF_STATE: Final = ("stage", "paused", "asks_model")
-
-
-def rank_values(state: State) -> tuple[int, bool, bool]:
-    """Return `stage`, `paused` and `asks_model` of a state: the values of the rank that are not counters."""
-    return STAGE.get(state, 0), state is State.PAUSED, state is State.STREAM or state is State.TEXT_ONLY
-
-
 _COUNTERS: Final = frozenset(Counters.__slots__) - {"place"}
-_PARTS: Final = (
-    ast.BoolOp,
-    ast.UnaryOp,
-    ast.Not,
-    ast.And,
-    ast.Or,
-    ast.BinOp,
-    ast.Add,
-    ast.Sub,
-    ast.Mult,
-    ast.IfExp,
-    ast.Compare,
-    ast.Eq,
-    ast.NotEq,
-    ast.Lt,
-    ast.LtE,
-    ast.Gt,
-    ast.GtE,
-    ast.Name,
-    ast.Load,
-    ast.Constant,
-)
 
 
-@cache
-def parsed(text: str) -> ast.expr:
-    """Return the tree of a text in the effects' language. Raises `GuardError` for anything else.
-
-    The trees are shared: do not change one.
-    """
-    try:
-        tree = ast.parse(text, mode="eval").body
-    except SyntaxError as error:
-        raise GuardError(f"effect {text!r}: {error.msg}") from None
-    for node in ast.walk(tree):
-        is_chained = isinstance(node, ast.Compare) and len(node.ops) > 1
-        is_other_constant = isinstance(node, ast.Constant) and type(node.value) not in (int, bool)
-        if is_chained or is_other_constant or not isinstance(node, _PARTS):
-            raise GuardError(f"effect {text!r}: {ast.unparse(node)!r} is not in the effects' language")
-    return tree
-
-
-def names_in(text: str) -> frozenset[str]:
-    """Return the names that a text reads."""
-    return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
-
-
-def _on_counters(text: str, reads: tuple[str, ...]) -> str:
+def on_counters(text: str, reads: tuple[str, ...] = ()) -> str:
+    """Return the text with each counter read from `c`. `reads` are other values, which hide counters of their names."""
     counters = _COUNTERS.difference(reads)
     return re.sub(r"[a-z_]+", lambda name: f"c.{name[0]}" if name[0] in counters else name[0], text)
 
@@ -210,7 +139,7 @@ def _on_counters(text: str, reads: tuple[str, ...]) -> str:
 def _write_function(name: str, effect: Effect) -> str:
     """Return the source of the function of an effect. Flat code: the fold runs it for each fact."""
     targets = ", ".join(f"c.{counter}" for counter in effect.sets)
-    values = ", ".join(_on_counters(text, effect.reads) for text in effect.sets.values())
+    values = ", ".join(on_counters(text, effect.reads) for text in effect.sets.values())
     return f"def {name}({', '.join(('c', *effect.reads))}):\n {targets} = {values}\n"
 
 
@@ -226,35 +155,3 @@ def compile_effects(effects: Mapping[str, Effect]) -> dict[str, Callable[..., No
 
 #: The functions that the fold runs, by kind of fact; `phase` is that of `PHASE`.
 RUN: Final = compile_effects({**EFFECTS, "phase": PHASE})
-
-_ranks: Final = ", ".join(_on_counters(text, _OF_STATE) for text in RANK.values())
-_rank: Final[Callable[..., tuple[int, ...]]] = eval(  # noqa: S307 (the literals above)
-    f"lambda c, {', '.join(_OF_STATE)}: ({_ranks})", {"__builtins__": {}}
-)
-_VALUES_OF: Final = {state: rank_values(state) for state in State}
-
-
-def rank_of(counters: Counters, state: State) -> tuple[int, ...]:
-    """Return the rank of these counters in this state, in the order of `RANK`."""
-    return _rank(counters, *_VALUES_OF[state])
-
-
-#: The counters with the values False and True; all others are integers.
-FLAGS: Final = frozenset(
-    {"budgeted", "prepared"}
-    | {name for name, atoms in KEPT.items() if "" in atoms}
-    | {name for name, (_, atoms) in PASSING.items() if "" in atoms}
-)
-
-
-def evaluate(text: str, values: Mapping[str, int]) -> int:
-    """Return the value of a text for values of its names: the language's meaning, for tests and checks."""
-    return int(_compile(text)(values))
-
-
-@cache
-def _compile(text: str) -> Callable[[Mapping[str, int]], int]:
-    names = names_in(text)  # `parsed` has refused what is not in the language
-    body = re.sub(r"\w+", lambda name: f"values[{name[0]!r}]" if name[0] in names else name[0], text)
-    function: Callable[[Mapping[str, int]], int] = eval(f"lambda values: {body}", {"__builtins__": {}})  # noqa: S307
-    return function

@@ -75,25 +75,6 @@ class Guard:
         return _compile(self.tree)
 
     @property
-    def words(self) -> str:
-        """The guard in plain words; empty for a fallback."""
-        return self.words_from(WORDS)
-
-    def words_from(self, words: Mapping[str, tuple[str, str]]) -> str:
-        """Return the guard in these words for each atom: for true and for false, as `WORDS` has them."""
-        return _words(self.tree, words, negated=False, inner=False) if self.text else ""
-
-    def given(self, atom_values: Mapping[str, bool]) -> "Guard":
-        """Return the guard without the atoms whose values are known. One that always holds becomes a fallback.
-
-        One that cannot hold stays as it is.
-        """
-        tree = _simplify(self.tree, atom_values)
-        if isinstance(tree, ast.Constant):
-            return Guard("") if tree.value else self
-        return Guard(ast.unparse(tree))
-
-    @property
     def expanded(self) -> str:
         """The guard's text with shorthands expanded; `True` for a fallback."""
         return ast.unparse(_expand(self.tree))
@@ -122,30 +103,6 @@ def _check(node: ast.expr, text: str) -> None:
             pass
         case _:
             raise GuardError(f"guard {text!r}: {ast.unparse(node)!r} is not in the guards' language")
-
-
-def _simplify(node: ast.expr, atom_values: Mapping[str, bool]) -> ast.expr:
-    """Return an expression with the known values of atoms put in, and constants taken out."""
-    match node:
-        case ast.UnaryOp(op=op, operand=operand):
-            inner = _simplify(operand, atom_values)
-            return ast.Constant(not inner.value) if isinstance(inner, ast.Constant) else ast.UnaryOp(op, inner)
-        case ast.BoolOp(op=op, values=values):
-            decides = isinstance(op, ast.Or)
-            operands = [_simplify(value, atom_values) for value in values]
-            if any(isinstance(part, ast.Constant) and bool(part.value) is decides for part in operands):
-                return ast.Constant(decides)
-            operands = [part for part in operands if not isinstance(part, ast.Constant)]
-            return (
-                ast.Constant(not decides)
-                if not operands
-                else operands[0]
-                if len(operands) == 1
-                else ast.BoolOp(op, operands)
-            )
-        case _:
-            atom = ast.unparse(node)
-            return ast.Constant(atom_values[atom]) if atom in atom_values else node
 
 
 class _Expand(ast.NodeTransformer):
@@ -197,15 +154,3 @@ def reached(counters: Counters) -> tuple[EndReason, ...]:
 
 
 _LIMITS: Final = tuple((reason, Guard(meaning.reached)) for reason, meaning in REASONS.items() if meaning.reached)
-
-
-def _words(node: ast.expr, words: Mapping[str, tuple[str, str]], *, negated: bool, inner: bool) -> str:
-    match node:
-        case ast.UnaryOp(operand=operand):
-            return _words(operand, words, negated=not negated, inner=inner)
-        case ast.BoolOp(op=op, values=values):
-            is_and = isinstance(op, ast.And) != negated
-            text = (" and " if is_and else " or ").join(_words(v, words, negated=negated, inner=True) for v in values)
-            return f"({text})" if inner else text
-        case _:
-            return words[ast.unparse(node)][1 if negated else 0]

@@ -75,15 +75,3 @@ RESTING: Final = frozenset({State.PAUSED})
 LIVE: Final = frozenset({State.STREAM, State.COMPACT, State.REVIEW, State.TOOL_EXEC, State.CONCLUDE, State.TEXT_ONLY})
 #: The turn is over.
 FINAL: Final = frozenset(OUTCOMES)
-#: The stage of each state in the rank: smaller is nearer to the end.
-STAGE: Final = {
-    State.PAUSED: 8,
-    State.COMPACT: 7,
-    State.STREAM: 6,
-    State.REVIEW: 5,
-    State.TOOL_EXEC: 4,
-    State.CONTINUE: 3,
-    State.CHECK: 2,
-    State.CONCLUDE: 1,
-    State.TEXT_ONLY: 1,
-}

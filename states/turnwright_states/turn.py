@@ -20,7 +20,7 @@ from . import facts as f
 from .call import Call, CallState
 from .counters import Counters
 from .doom import make_round
-from .effects import REFILLS, RUN, rank_of
+from .effects import REFILLS, RUN
 from .inputs import CallStatus, Decision, Finish, InterruptKind, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict, plain, text_of
@@ -30,8 +30,6 @@ from .state import Stall, State
 
 if TYPE_CHECKING:
     from .rules import History
-
-Rank = tuple[int, ...]
 
 _NOTHING_USED: Final = Usage()
 #: Shared by all turns that have no calls, no arguments or no questions.
@@ -180,14 +178,6 @@ class Turn:
         if limits.concluding == "within" and (self.stopped_at is not None or self.counters.allowance == 0):
             return min(steps + 1, limits.cap)
         return steps
-
-    @property
-    def rank(self) -> Rank:
-        """The rank, which every event lowers in lexicographic order, so that the turn ends (docs/rules.md#termination).
-
-        Its components are those of `effects.RANK`.
-        """
-        return rank_of(self.counters, self.state)
 
     @property
     def may_prepare(self) -> bool:

@@ -3,6 +3,7 @@
 import re
 from itertools import pairwise
 
+from turnwright_proof.rank import STAGE, rank_of
 from turnwright_states import (
     AnsweredInput,
     AttemptFailedInput,
@@ -22,7 +23,7 @@ from turnwright_states import (
     TurnMachine,
 )
 from turnwright_states.chart import ROWS
-from turnwright_states.state import FINAL, LIVE, OUTCOMES, RESTING, STAGE, TRANSIENT
+from turnwright_states.state import FINAL, LIVE, OUTCOMES, RESTING, TRANSIENT
 
 from .repository_pages import DOCS
 
@@ -93,7 +94,7 @@ def test_stages_equal_the_rank() -> None:
 def test_turn_of_the_page_is_valid_and_every_event_lowers_the_rank() -> None:
     limits = Limits(steps=2, max_pauses=1, max_retries=1)
     machine, _ = TurnMachine.start(StartedInput(prompt="Tidy up.", limits=limits))
-    positions = [(machine.turn.state, machine.turn.rank)]
+    positions = [(machine.turn.state, rank_of(machine.turn))]
     calls = (ToolCall(name="look", arguments={}), ToolCall(name="erase", arguments={}))
     events: list[Input] = [
         AttemptFailedInput(cause=Cause.TIMEOUT),
@@ -108,7 +109,7 @@ def test_turn_of_the_page_is_valid_and_every_event_lowers_the_rank() -> None:
     ]
     for event in events:
         machine.feed(event)
-        positions.append((machine.turn.state, machine.turn.rank))
+        positions.append((machine.turn.state, rank_of(machine.turn)))
     rows = table("<!-- rank:")
     played = [(State(state), tuple(int(digit.strip(" *")) for digit in rank.split(","))) for _, state, rank in rows]
     assert played == [(state, (rank[0], *rank[3:])) for state, rank in positions]

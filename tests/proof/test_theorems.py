@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright_proof.moves import APPLIED, CHOSEN, MOVES, facts_of
+from turnwright_proof.texts import evaluate, names_in
 from turnwright_proof.theorems import (
     ALLOWANCE,
     BOUNDS,
@@ -24,7 +25,6 @@ from turnwright_proof.verify.conformance import values_of
 from turnwright_states import Limits, State
 from turnwright_states.chart import ROWS
 from turnwright_states.counters import PASSING
-from turnwright_states.effects import evaluate, names_in
 from turnwright_states.limits import MAX_STEPS
 from turnwright_states.state import FINAL
 from turnwright_states.turn import Turn

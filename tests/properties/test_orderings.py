@@ -24,6 +24,7 @@ from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, Queued, Store
 from turnwright.tools import ToolContext
 from turnwright.transcript.pairing import check_pairing
+from turnwright_proof.rank import rank_of
 from turnwright_states import (
     DECISIONS,
     AbortInput,
@@ -391,7 +392,7 @@ class Machines(RuleBasedStateMachine):
         if stays and isinstance(happening, AbortInput | FailInput):
             return  # else few turns would grow old
         turn = self.turns[turn_index % len(self.turns)]
-        before, rank, counted = known(turn.machine), turn.machine.turn.rank, turn.machine.turn.counters.copy()
+        before, rank, counted = known(turn.machine), rank_of(turn.machine.turn), turn.machine.turn.counters.copy()
         try:
             turn.feed(happening)
         except MachineError as error:
@@ -400,10 +401,10 @@ class Machines(RuleBasedStateMachine):
             return
         assert turn.only_goes_forward(counted)
         if isinstance(happening, SteeredInput):
-            assert turn.machine.turn.rank == rank
+            assert rank_of(turn.machine.turn) == rank
             assert not turn.machine.turn.rounds.latest
         else:
-            assert turn.machine.turn.rank < rank
+            assert rank_of(turn.machine.turn) < rank
 
     @rule(turn_index=st.integers(0, 9), calls=asked_calls)
     def a_reply(self, turn_index: int, calls: list[ToolCall]) -> None:
@@ -486,7 +487,7 @@ class Machines(RuleBasedStateMachine):
             assert counters.steps <= steps_with_tools(limits)
             budget = most_tool_calls(limits)
             assert budget is None or counters.calls <= budget
-            assert min(turn.machine.turn.rank) >= 0
+            assert min(rank_of(turn.machine.turn)) >= 0
 
     @invariant()
     def each_call_of_a_closed_step_has_its_one_result(self) -> None:

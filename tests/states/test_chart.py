@@ -10,6 +10,8 @@ import msgspec
 import pytest
 import transitions
 
+from turnwright_proof.rank import rank_of
+from turnwright_proof.texts import describe_guard
 from turnwright_states import (
     AbortInput,
     AnsweredInput,
@@ -123,7 +125,7 @@ def designed() -> list[Line]:
 
 
 def built() -> list[Line]:
-    return [(row.source, row.trigger, row.guard.words, row.dest, row.reason or "") for row in ROWS]
+    return [(row.source, row.trigger, describe_guard(row.guard), row.dest, row.reason or "") for row in ROWS]
 
 
 def groups(rows: list[Line]) -> dict[tuple[str, str], list[Line]]:
@@ -397,7 +399,7 @@ def _is_refused(turn: "Script", event: Input) -> None:
 
     def seen() -> tuple[object, ...]:
         machine = turn.machine
-        return (machine.turn.digest(), machine.turn.rank, machine.turn.elapsed, machine.state, machine.action)
+        return (machine.turn.digest(), rank_of(machine.turn), machine.turn.elapsed, machine.state, machine.action)
 
     before = seen()
     with pytest.raises((IllegalInputError, InvalidCallError, AnswerMismatchError)):

@@ -8,23 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnwright_proof.texts import FLAGS, evaluate, names_in
 from turnwright_states import Limits, State, facts
 from turnwright_states.counters import Counters
 from turnwright_states.effects import (
     EFFECTS,
-    FLAGS,
     PHASE,
-    RANK,
     REFILLS,
     RUN,
     Effect,
-    evaluate,
-    names_in,
-    parsed,
-    rank_of,
-    rank_values,
 )
-from turnwright_states.guards import GuardError
 from turnwright_states.state import LIVE
 
 COUNTERS: Final = tuple(name for name in Counters.__slots__ if name != "place")
@@ -63,26 +56,8 @@ def test_fold_agrees_with_the_effect_texts(kind: str, counts: dict[str, int], da
     assert {name: getattr(counters, name) for name in COUNTERS} == expected
 
 
-@given(st.fixed_dictionaries({name: st.booleans() if name in FLAGS else numbers for name in COUNTERS}))
-def test_rank_agrees_with_the_rank_texts(counts: dict[str, int]) -> None:
-    counters = Counters(Limits())
-    for name, value in counts.items():
-        setattr(counters, name, value)
-    for state in State:
-        values = counts | dict(zip(("stage", "paused", "asks_model"), rank_values(state), strict=True))
-        assert rank_of(counters, state) == tuple(evaluate(text, values) for text in RANK.values())
-
-
 def test_retries_are_restored_at_the_beginning_of_a_phase() -> None:
     """Docs/rules.md#retries and #compaction: a compaction shares the retries of its model call."""
     for before, after in product(State, State):
         shared = {before, after} == {State.STREAM, State.COMPACT} or after is State.COMPACT
         assert ((before, after) in REFILLS) is (before is not after and after in LIVE and not shared)
-
-
-@pytest.mark.parametrize(
-    "text", ["steps +", "len(steps)", "steps < calls < budget", "'steps'", "steps / 2", "-steps", "1.5", "[steps]"]
-)
-def test_text_outside_the_language_is_refused(text: str) -> None:
-    with pytest.raises(GuardError, match="effect "):
-        parsed(text)

@@ -9,6 +9,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from turnwright_proof.rank import rank_of
 from turnwright_states import (
     DECISIONS,
     AbortInput,
@@ -326,12 +327,12 @@ def play(setting: Setting) -> Played:
         # What comes before the model call is none.
         begins = not isinstance(events[-1], RequestPreparedInput | OversizedInput)
         model_calls += isinstance(action, CallModel | CompactHistory | Conclude) and begins
-        before = machine.turn.rank
+        before = rank_of(machine.turn)
         transactions.append(machine.feed(events[-1]))
         if isinstance(events[-1], SteeredInput):
-            assert machine.turn.rank == before
+            assert rank_of(machine.turn) == before
         else:
-            assert machine.turn.rank < before, "each event brings the end nearer"
+            assert rank_of(machine.turn) < before, "each event brings the end nearer"
         assert len(events) < MOST_EVENTS
     return Played(events, transactions, machine, model_calls)
 
@@ -530,7 +531,7 @@ def test_turn_resumed_after_any_feed_continues_identically(setting: Setting) -> 
         if place:
             resumed = TurnMachine.resume(prefix)
             assert shown(resumed.action) == shown(live.action)
-            assert resumed.turn.rank == live.turn.rank
+            assert rank_of(resumed.turn) == rank_of(live.turn)
             assert resumed.feed(played.events[place - 1]) == transaction
             assert live.feed(played.events[place - 1]) == transaction
             assert known(resumed.turn) == known(live.turn)

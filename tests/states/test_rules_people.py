@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
+from turnwright_proof.rank import rank_of
 from turnwright_states import (
     DECISIONS,
     AbortInput,
@@ -393,9 +394,9 @@ def test_message_is_accepted_during_an_open_batch(begin: "Begin") -> None:
 def test_message_restores_no_budget(begin: "Begin") -> None:
     turn = begin(steps=2)
     turn.reply("look")
-    before = turn.machine.turn.rank
+    before = rank_of(turn.machine.turn)
     turn.feed(SteeredInput(text="Only src/"))
-    assert turn.machine.turn.rank == before
+    assert rank_of(turn.machine.turn) == before
     turn.settle()
     turn.step("list")
     assert turn.action == Conclude(EndReason.STEP_CAP, 30.0, 1024)
@@ -405,9 +406,9 @@ def test_message_is_accepted_before_a_model_call_with_tools(begin: "Begin") -> N
     """The first one too, and one that is tried again; the rounds before it are forgotten, and nothing else changes."""
     turn = begin(doom_threshold=2)
     turn.step("look")
-    before = turn.machine.turn.rank
+    before = rank_of(turn.machine.turn)
     (fact,) = turn.feed(SteeredInput(text="Only src/"))
-    assert (fact.kind, fact.state, turn.machine.turn.rank) == ("message_added", State.STREAM, before)
+    assert (fact.kind, fact.state, rank_of(turn.machine.turn)) == ("message_added", State.STREAM, before)
     turn.step("look")
     assert turn.machine.state is State.STREAM
     turn.step("look")
@@ -417,9 +418,9 @@ def test_message_is_accepted_before_a_model_call_with_tools(begin: "Begin") -> N
 def test_message_is_accepted_during_a_waiting_call(begin: "Begin") -> None:
     """'No, do something else': the rounds before it are forgotten, whatever becomes of the calls."""
     turn = two_waiting(begin)
-    before = turn.machine.turn.rank
+    before = rank_of(turn.machine.turn)
     (fact,) = turn.feed(SteeredInput(text="Only src/"))
-    assert (fact.kind, fact.state, turn.machine.turn.rank) == ("message_added", State.PAUSED, before)
+    assert (fact.kind, fact.state, rank_of(turn.machine.turn)) == ("message_added", State.PAUSED, before)
     assert turn.machine.turn.rounds.latest == ()
 
 

@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
+from turnwright_proof.texts import FLAGS
 from turnwright_states.chart import ReasonFrom, Row
 from turnwright_states.counters import BATCH, PASSING
-from turnwright_states.effects import EFFECTS, FLAGS, PHASE, REFILLS, Effect
+from turnwright_states.effects import EFFECTS, PHASE, REFILLS, Effect
 from turnwright_states.limits import MAX_ANSWERS
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger

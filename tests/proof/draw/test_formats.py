@@ -20,6 +20,7 @@ from turnwright_proof.draw import (
     to_table,
 )
 from turnwright_proof.draw.layout_hints import HINTS, LayoutHints
+from turnwright_proof.texts import describe_guard
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.reasons import REASONS
 from turnwright_states.state import State
@@ -145,7 +146,7 @@ def test_table_equals_the_chart_row_by_row(picture: Picture) -> None:
     assert len(cells) == 2 + len(ROWS)
     for number, (row, row_cells) in enumerate(zip(ROWS, cells[2:], strict=True), start=1):
         assert row_cells[:3] == [str(number), row.source, row.trigger]
-        assert row_cells[3] == row.guard.words if row.guard.text else row_cells[3] in {"", "otherwise"}
+        assert row_cells[3] == describe_guard(row.guard) if row.guard.text else row_cells[3] in {"", "otherwise"}
         assert row_cells[4:] == [row.dest, row.reason or ""]
 
 

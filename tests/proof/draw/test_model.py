@@ -7,6 +7,7 @@ import pytest
 
 from turnwright_proof.draw import NodeKind, Picture, extract, fold_common_rows
 from turnwright_proof.draw.model import describe_defaults, endings
+from turnwright_proof.texts import describe_guard
 from turnwright_states import Limits
 from turnwright_states.chart import CHART, ROWS, Chart, ReasonFrom, Row
 from turnwright_states.limits import ToolCallLimits
@@ -63,7 +64,7 @@ def test_lines_are_the_rows(picture: Picture) -> None:
             row.reason or "",
         )
         if row.guard.text:
-            assert line.guard == row.guard.words
+            assert line.guard == describe_guard(row.guard)
 
 
 def test_guardless_row_says_otherwise_only_after_other_rows(picture: Picture) -> None:

@@ -25,9 +25,10 @@ from turnwright_proof.smt.obligations import GROUPS, NAMES, System
 from turnwright_proof.smt.smt import export, to_smt
 from turnwright_proof.smt.solvers import Z3, Answer, Cvc5, installed
 from turnwright_proof.smt.terms import declared, value_of, variables
+from turnwright_proof.texts import evaluate
 from turnwright_proof.theorems import INVARIANTS, LIMITS, START, claims_of, potential
 from turnwright_states.chart import ROWS, Row
-from turnwright_states.effects import Effect, evaluate
+from turnwright_states.effects import Effect
 from turnwright_states.guards import Guard
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import State, Trigger

@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
+from turnwright_proof.rank import rank_of
 from turnwright_proof.verify import Case, Property, ViolationError, WalkedMachine, walk
 from turnwright_proof.verify.invariants import fault_of
 from turnwright_states import (
@@ -654,10 +655,10 @@ def test_walk_without_the_fault_passes(case: Case) -> None:
 
 def test_step_after_the_answer_of_a_call_is_a_fault() -> None:
     machine, begun = WalkedMachine.start(SMALL.started)
-    assert fault_of(machine, machine.turn.rank, begun) is None
+    assert fault_of(machine, rank_of(machine.turn), begun) is None
     machine.turn.counters.final = True
     fault = Property.ANSWER, "step_started although a call gave the answer"
-    assert fault_of(machine, machine.turn.rank, begun) == fault
+    assert fault_of(machine, rank_of(machine.turn), begun) == fault
 
 
 def test_path_to_a_fault_is_described_by_events_and_rows() -> None:

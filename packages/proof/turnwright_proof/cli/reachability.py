@@ -8,6 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue, ValidationError
 
 from turnwright.errors import ConfigError
+from turnwright_proof.texts import describe_guard
 from turnwright_proof.verify import ENDS, Case, Counterexample, Edge, Goal, event_name, retrace
 from turnwright_proof.verify.case import ABILITIES
 from turnwright_states import REASONS, REASONS_OF, Input, Limits, Outcome, State, Trigger
@@ -138,7 +139,7 @@ def _drawn(edge: Edge) -> Iterator[str]:
 
 
 def _row_text(row: Row) -> str:
-    guard = f" [{row.guard.words}]" if row.guard.text else ""
+    guard = f" [{describe_guard(row.guard)}]" if row.guard.text else ""
     return f"{row.trigger}{guard}" + (f" / {row.reason}" if row.reason else "")
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Final
 
+from turnwright_proof.texts import describe_guard, simplify_guard
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.guards import WORDS
 from turnwright_states.limits import Limits
@@ -35,7 +36,7 @@ def agent_picture(
             for sibling in chart.rows
             if sibling is not row and (sibling.source, sibling.trigger) == (row.source, row.trigger)
         )
-        guard = row.guard.given(atoms).words_from(words) or ("" if alone else "otherwise")
+        guard = describe_guard(simplify_guard(row.guard, atoms), words) or ("" if alone else "otherwise")
         return replace(line, guard=guard, beside=beside.get(line.number, ""))
 
     arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)

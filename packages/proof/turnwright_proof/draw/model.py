@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
+from turnwright_proof.texts import describe_guard
 from turnwright_states.chart import CHART, Chart, ReasonFrom, Row
 from turnwright_states.counters import Counters
 from turnwright_states.limits import Limits
@@ -133,7 +134,7 @@ def extract(chart: Chart = CHART) -> Picture:
     for number, row in enumerate(chart.rows, start=1):
         pair = (row.source, row.dest)
         arrow = arrows.get(pair, Arrow(*pair, lines=()))
-        line = TextLine(number, row.trigger, row.guard.words or _fallback(row, chart.rows), row.reason or "")
+        line = TextLine(number, row.trigger, describe_guard(row.guard) or _fallback(row, chart.rows), row.reason or "")
         arrows[pair] = replace(arrow, lines=(*arrow.lines, line))
     return Picture(
         initial=State[str(chart.machine.initial)],

@@ -24,6 +24,7 @@ from turnwright_proof.moves import (
     assigned,
     followed,
 )
+from turnwright_proof.rank import RANK, rank_values
 from turnwright_proof.theorems import (
     ALLOWANCE,
     ANSWERING_LOOP,
@@ -44,7 +45,7 @@ from turnwright_proof.theorems import (
     potential,
 )
 from turnwright_states.chart import ROWS, Row
-from turnwright_states.effects import RANK, Effect, rank_values
+from turnwright_states.effects import Effect
 from turnwright_states.state import FINAL, State
 
 from .terms import Term, Terms, conjunction, disjunction, formula, lower, value_of, variables, words

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from turnwright_proof.moves import ALL_FLAGS, CHOSEN, after_event, after_row, assigned
+from turnwright_proof.texts import evaluate
 from turnwright_proof.theorems import CHANGING, CONSTANTS
-from turnwright_states.effects import evaluate
 from turnwright_states.verdict import Check, Verdict
 
 from .obligations import GROUPS, NAMES, Group, Query, System, Transition, definitions

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from turnwright_proof.moves import ALL_FLAGS
-from turnwright_states.effects import names_in, parsed
+from turnwright_proof.texts import names_in, parsed
 
 _FLAGS: Final = ALL_FLAGS | {"after", "no_steps", "answered"}
 _SIGNS: Final = {ast.Eq: "=", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<"}

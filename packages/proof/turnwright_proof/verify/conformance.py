@@ -20,12 +20,13 @@ from turnwright_proof.moves import (
     after_row,
     assigned,
 )
+from turnwright_proof.texts import evaluate
 from turnwright_proof.theorems import CHANGING, CONSTANTS, INVARIANTS
 from turnwright_states import facts as f
 from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
 from turnwright_states.counters import BATCH, PASSING, Counters
-from turnwright_states.effects import EFFECTS, evaluate
+from turnwright_states.effects import EFFECTS
 from turnwright_states.inputs import Input, StartedInput
 from turnwright_states.limits import Limits
 from turnwright_states.state import FINAL, State, Trigger

@@ -10,8 +10,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+from turnwright_proof.rank import STAGE
 from turnwright_states.chart import Row
-from turnwright_states.state import LIVE, STAGE, State, Trigger
+from turnwright_states.state import LIVE, State, Trigger
 
 
 class Placed(NamedTuple):
@@ -24,7 +25,7 @@ class Placed(NamedTuple):
         return self.row.name
 
 
-#: The components of `Turn.rank` that rows can change, most significant first. The last three (calls without a result,
+#: The components of the rank that rows can change, most significant first. The last three (calls without a result,
 #: calls not started, an unprepared request) change only inside a state.
 STEPS, PAUSES, STAGES, RETRIES, INTERRUPTS = "steps left", "pauses left", "stage", "retries left", "open interrupts"
 REFUSALS, COMPACTIONS = "output retries left", "compactions left"

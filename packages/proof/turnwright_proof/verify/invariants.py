@@ -7,6 +7,7 @@ documented order of the limits (docs/rules.md#precedence) independently of the c
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from turnwright_proof.rank import Rank
 from turnwright_proof.theorems import PROMISED_STEPS
 from turnwright_states import facts as f
 from turnwright_states.actions import Halt
@@ -15,7 +16,7 @@ from turnwright_states.inputs import CallStatus
 from turnwright_states.limits import MAX_STEPS, Limits
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, OUTCOMES, State
-from turnwright_states.turn import Rank, Turn
+from turnwright_states.turn import Turn
 
 from .claims import Property
 from .configuration import WalkedMachine

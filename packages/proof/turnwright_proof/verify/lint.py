@@ -8,6 +8,7 @@ settle, the synthesis, the effect of a fact on the counters) are not rows; the w
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
+from turnwright_proof.texts import describe_guard
 from turnwright_states.chart import ILLEGAL, ROWS, ReasonFrom, Refused, Row
 from turnwright_states.counters import Counters
 from turnwright_states.guards import Guard, reached
@@ -80,7 +81,7 @@ class Survey:
         self.taken_rows.add(chosen)
         for guard in self.needs[chosen]:
             if not guard.holds(choice.counters):
-                self.overspent.setdefault((chosen, f"is taken even if not: {guard.words}"), choice.shown)
+                self.overspent.setdefault((chosen, f"is taken even if not: {describe_guard(guard)}"), choice.shown)
         if wrong := _untrue(chosen.row, choice.counters):
             self.untrue.setdefault((chosen, wrong), choice.shown)
 

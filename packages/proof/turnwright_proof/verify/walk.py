@@ -3,7 +3,7 @@
 It walks the shipped machine: `TurnMachine` over `chart.ROWS`, fed with every input of its environment at each point
 (`environment.py`). Configurations with the same future count as one (`configuration.py`).
 
-On every edge it checks that the rank falls (`Turn.rank`), and the rules of `invariants.py`. Every end has one outcome,
+On every edge it checks that the rank falls (`rank.py`), and the rules of `invariants.py`. Every end has one outcome,
 one reason and one `turn_ended`, and every other configuration has a way on. A complete walk has no cycle, and model
 calls within `Limits.model_calls`. All walks of a campaign together take every row and reach every end.
 """
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from turnwright_proof.rank import Rank, rank_of
 from turnwright_states import facts as f
 from turnwright_states.actions import Action, CallModel, CompactHistory, Conclude
 from turnwright_states.chart import CHART, Chart, Row
@@ -19,7 +20,6 @@ from turnwright_states.errors import MachineError
 from turnwright_states.inputs import Input, OversizedInput, RequestPreparedInput, SteeredInput
 from turnwright_states.reasons import EndReason
 from turnwright_states.state import FINAL, State, Trigger
-from turnwright_states.turn import Rank
 
 from .case import Case
 from .claims import Property, ViolationError
@@ -132,7 +132,7 @@ class _Walker:
             begun, facts = machine.start(self.case.started, chart=self.chart)
         except MachineError as error:
             raise self._violation(Property.WAY_ON, f"the turn cannot start: {error}") from None
-        rank = begun.turn.rank
+        rank = rank_of(begun.turn)
         self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
         self._take(begun.rows)
         self._check(begun, rank, facts)
@@ -193,7 +193,7 @@ class _Walker:
                 facts = there.feed(event)
             except MachineError:
                 continue
-            self._check(there, there.turn.rank, facts)
+            self._check(there, rank_of(there.turn), facts)
             raise self._violation(Property.LEASES, "an impossible usage of a sub-agent was counted", there)
         here.event = None
         if events and (there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn)):
@@ -210,7 +210,7 @@ class _Walker:
             problem = f"the machine broke: {type(error).__name__}: {error}"
             raise self._violation(Property.WAY_ON, problem, there) from error
         self._take(there.rows)
-        before, after = here.rank, there.turn.rank
+        before, after = here.rank, rank_of(there.turn)
         if isinstance(event, SteeredInput):
             if before != after:
                 raise self._violation(Property.RANK, f"a message changed the rank from {before} to {after}", there)
