@@ -22,8 +22,8 @@ from turnwright_states import InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
 from turnwright_testing import Build, EngineParts, FaultyStore, InvariantViolatedError
-from turnwright_testing.fuzz import Target, fuzz
-from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
+from turnwright_testing.failing_test import FailureOrigin
+from turnwright_testing.fuzz import Found, Target, as_test, fuzz
 
 
 @tool
@@ -383,8 +383,8 @@ def test_printed_failure_names_the_command_and_the_violation() -> None:
     )
     head = text.splitlines()[:2]
     assert head == [
-        "# Found by: turnwright fuzz --seed 4",
         '# violated: no turn fails by a bug of the engine, a tool or a hook: \'a """ quote\\nand a line\'',
+        "# Found by: turnwright fuzz --seed 4",
     ]
     assert "run_tools=True" in text
     compile(text, "test_found.py", "exec")

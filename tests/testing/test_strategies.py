@@ -292,7 +292,7 @@ def test_calls_are_drawn_without_any_tool(call: ResponseToolCall) -> None:
 @pytest.mark.slow
 def test_importing_the_package_does_not_import_hypothesis() -> None:
     """It is optional; only the strategies and the runner need it."""
-    rooms = ("", ".behavior", ".fuzz_failure", ".invariants", ".play", ".scenario", ".flaky")
+    rooms = ("", ".behavior", ".failing_test", ".invariants", ".play", ".scenario", ".flaky")
     code = (
         f"import sys\nfor room in {rooms}: __import__('turnwright_testing' + room)\nprint('hypothesis' in sys.modules)"
     )

@@ -7,7 +7,6 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -23,17 +22,18 @@ from turnwright.context import JsonObject
 from turnwright.rules import make_rule_sets
 from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
-from turnwright_states.facts import TurnEnded
 from turnwright_states.row_counts import RowCounts
-from turnwright_states.verdict import Check, Verdict, worst
+from turnwright_states.verdict import Check
 
 from .behavior import Driven
-from .fuzz_failure import Found
-from .invariants import InvariantViolatedError, check
+from .failing_test import FailureOrigin, failing_test
+from .invariants import InvariantViolatedError, assert_invariants, check, violated
 from .json_values import ArgumentValues
 from .play import Build, play
+from .python_source import Imports, code
 from .quiet import quiet
 from .rules_off import Breach, find_breaches
+from .run_report import RunReport, ending_of
 from .scenario import Scenario
 from .strategies import scenarios
 
@@ -69,47 +69,34 @@ class Target:
         return play(scenario, agent=agent, tools=self.tools, build=self.build, run_tools=self.run_tools)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A scenario in which an invariant does not hold. `comes_back` is false when it held the next time."""
+
+    agent: Agent
+    scenario: Scenario
+    checks: tuple[Check, ...]
+    comes_back: bool = True
+
+
 @dataclass(slots=True)
-class FuzzReport:
+class FuzzReport(RunReport):
     """The result of a run, over the played examples without those that made a failing one smaller.
 
-    `stopped` says why it did not get through its examples. `ends` counts the turns by `outcome/reason`.
+    `breaches` are the broken rules by their names, with `rules_off`. A rule without a breach is not there.
     """
 
-    seed: int
-    wanted: int
     examples: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    rows: RowCounts = field(default_factory=RowCounts.none)
-    seconds: float = 0.0
-    stopped: str = ""
     found: Found | None = None
-    #: How often each claim was found to hold, to be violated, or to be unknown.
-    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
-    #: The broken rules by their names, with `rules_off`. A rule without a breach is not there.
     breaches: dict[str, Breach] = field(default_factory=dict)
-
-    @property
-    def checks(self) -> list[Check]:
-        """Return one check for each invariant, over all examples. One that was never examined does not hold."""
-        turns = sum(self.ends.values())
-        return [_summed(claim, counted, turns, self.stopped) for claim, counted in self.verdicts.items()]
-
-    @property
-    def verdict(self) -> Verdict:
-        return worst(self.checks)
 
     def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
         """Count one example, and return its violations."""
         self.examples += 1
-        broken: list[Check] = []
-        for driven in turns:
-            last = driven.facts[-1][1] if driven.facts else None
-            self.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
-            for result in check(driven):
-                self.verdicts.setdefault(result.claim, Counter())[result.verdict] += 1
-                broken += [result] if result.verdict is Verdict.VIOLATED else []
-        return tuple(broken)
+        self.ends.update(ending_of(driven.facts[-1][1] if driven.facts else None) for driven in turns)
+        checks = [result for driven in turns for result in check(driven)]
+        self.count(checks)
+        return violated(checks)
 
     def add_breaches(self, breaches: Mapping[str, Breach]) -> None:
         """Count the rules that the turns of one example break."""
@@ -238,12 +225,7 @@ class _Run:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
                 report.add_breaches(find_breaches(sets, [[fact for _, fact in driven.facts] for driven in turns]))
         else:
-            broken = tuple(
-                check_result
-                for driven in turns
-                for check_result in check(driven)
-                if check_result.verdict is Verdict.VIOLATED
-            )
+            broken = violated(result for driven in turns for result in check(driven))
         self._progress(report.examples, report.found is not None)
         if broken:
             if report.found is None:  # what making it smaller takes is not counted
@@ -252,9 +234,8 @@ class _Run:
             raise InvariantViolatedError(broken)
 
     def _came_once(self) -> None:
-        failure = self.report.found
-        if failure is not None:
-            self.report.found = Found(failure.agent, failure.scenario, failure.checks, comes_back=False)
+        if self.report.found is not None:
+            self.report.found = replace(self.report.found, comes_back=False)
 
     def _stop(self, why: str) -> None:
         if self.report.found is None:
@@ -272,11 +253,17 @@ def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
     return st.one_of([of(agent) for agent in target.agents])
 
 
-def _summed(claim: str, counted: Counter[Verdict], turns: int, stopped: str) -> Check:
-    if counted[Verdict.VIOLATED]:
-        return Check(claim, Verdict.VIOLATED, f"in {counted[Verdict.VIOLATED]} of {turns} turns")
-    if stopped:
-        return Check(claim, Verdict.INCONCLUSIVE, stopped)
-    if not counted[Verdict.HOLDS]:
-        return Check(claim, Verdict.INCONCLUSIVE, "nothing was seen that would show it")
-    return Check(claim, Verdict.HOLDS, f"in {counted[Verdict.HOLDS]} turns")
+def as_test(failure: Found, origin: FailureOrigin, *, command: str, run_tools: bool = False) -> str:
+    """Return a pytest file that plays the scenario again, and fails with the same invariants. See `failing_test`."""
+    imports = Imports()
+    names = origin.names(imports)
+    arguments = ["SCENARIO", *(f"{name.lower()}={name}" for name in names), *(["run_tools=True"] if run_tools else [])]
+    notes = [f"violated: {check.claim}: {check.detail!a}" for check in failure.checks]
+    return failing_test(
+        "test_every_invariant_holds",
+        f"{imports.name(assert_invariants)}({imports.name(play)}({', '.join(arguments)}))",
+        names | {"SCENARIO": code(failure.scenario, imports, before=len("SCENARIO = "))},
+        imports,
+        command=command,
+        notes=notes if failure.comes_back else [*notes, "It held when the same was played again."],
+    )

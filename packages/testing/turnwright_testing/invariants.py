@@ -57,9 +57,14 @@ def check(driven: Driven) -> list[Check]:
     return [invariant(driven) for invariant in INVARIANTS]
 
 
+def violated(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Return the violated ones of these checks."""
+    return tuple(check for check in checks if check.verdict is Verdict.VIOLATED)
+
+
 def assert_invariants(turns: Iterable[Driven]) -> None:
     """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
-    broken = tuple(result for driven in turns for result in check(driven) if result.verdict is Verdict.VIOLATED)
+    broken = violated(result for driven in turns for result in check(driven))
     if broken:
         raise InvariantViolatedError(broken)
 

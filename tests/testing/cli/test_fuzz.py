@@ -98,7 +98,7 @@ def test_failure_is_printed_as_a_failing_test(cli: "Cli") -> None:
     assert "asking\n" in output.err
     command = "turnwright fuzz --agents AGENTS.md --tools rooms.py --run-tools --examples 200 --seed 1"
     assert f"to repeat: {command}\n" in output.err
-    assert output.out.startswith(f"# Found by: {command}\n# violated: {claim}: \"KeyError: 'nights'\"\n")
+    assert output.out.startswith(f"# violated: {claim}: \"KeyError: 'nights'\"\n# Found by: {command}\n")
     assert output.out.split("SCENARIO = ")[1].startswith('Scenario(script=(asks_for(("reserve", {})),))\n')
     assert cli.run(*command.split()[1:]).out == output.out
 

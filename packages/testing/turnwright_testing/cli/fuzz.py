@@ -35,14 +35,15 @@ from turnwright.driver.subagents import agent_tools
 from turnwright.errors import ConfigError
 from turnwright.rules import make_rule_sets
 from turnwright.runtime.engine import Engine
-from turnwright.tools import builtin_tools, load_tools
+from turnwright.tools import Tool, builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps, names_code
 from turnwright_states.row_counts import RowCounts
-from turnwright_testing.fuzz_failure import FailureOrigin, Found, as_test
+from turnwright_states.verdict import Check
+from turnwright_testing.failing_test import FailureOrigin
 from turnwright_testing.python_source import code
 
 if TYPE_CHECKING:
-    from turnwright_testing.fuzz import FuzzReport, Progress, Target
+    from turnwright_testing.fuzz import Found, FuzzReport, Progress, Target
     from turnwright_testing.play import Build, EngineParts
 
 #: Seeds are below this number, so that people can copy one by hand.
@@ -116,14 +117,14 @@ def fuzz(
     if coverage is not None and not coverage.parent.is_dir():
         raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
-    target_options = _Given(agents, agent, tools, root, coverage, tuple(metadata or ()))
+    options = _Options(agents, agent, tools, root, tuple(metadata or ()))
     if rules_off and (simulate or (names_code(agents or "") and not stand_ins)):
         raise ConfigError("--rules-off plays with stand-ins: leave out --simulate, and give --stand-ins for code")
+    if simulate and run_tools:
+        raise ConfigError("--simulate runs no tools: leave out --run-tools")
     if simulate:
-        if run_tools:
-            raise ConfigError("--simulate runs no tools: leave out --run-tools")
-        raise typer.Exit(_simulate(target_options, schedules=schedules, seed=seed, seconds=seconds))
-    if names_code(agents or "") and not stand_ins:
+        checks, rows = _simulate(options, schedules=schedules, seed=seed, seconds=seconds)
+    elif names_code(agents or "") and not stand_ins:
         from .desk import DeskOptions, rehearse  # noqa: PLC0415 (Hypothesis is slow to load)
 
         flags = ["--strict"] if strict else []
@@ -135,52 +136,26 @@ def fuzz(
                 seconds=seconds,
                 strict=strict,
                 test=test,
-                command=shlex.join(["turnwright", "fuzz", *target_options.words(), *flags]),
+                command=shlex.join(["turnwright", "fuzz", *options.words(), *flags]),
             )
         )
-    from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
-
-    folder = root or Path()
-    out = process.Output(alone=True)  # a tool may print, but not inside a printed test
-    offered = choose_tools(tools, folder)
-    source = target_options.source
-    helpers = [] if source is None else agent_tools(read_agents(source))
-    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
-    target = runner.Target(
-        _choose(agent, agents),
-        with_helpers(offered.tools, helpers),
-        run_tools=run_tools,
-        build=cast("Build", build),
-        metadata=read_metadata(metadata),
-        rules_off=rules_off,
-    )
-    with _bar(examples) as progress:
-        report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
-    if coverage is not None:
-        _write(report.rows, coverage)
-    run = ["--run-tools"] * run_tools + ["--rules-off"] * rules_off
-    command = shlex.join(
-        ["turnwright", "fuzz", *target_options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
-    )
-    if report.found is None:
-        out.write(*_report_lines(report, target))
     else:
-        makes_deps = offered.make_deps is not None
-        origin = _origin(report.found.agent, source, tools, folder, makes_deps=makes_deps, helps=bool(helpers))
-        _print_found(report, report.found, command)
-        out.write(as_test(report.found, origin, command=command, run_tools=run_tools).removesuffix("\n"))
-    raise typer.Exit(exit_code(report.checks))
+        checks, rows = _play(
+            options, examples=examples, seed=seed, seconds=seconds, run_tools=run_tools, rules_off=rules_off
+        )
+    if coverage is not None:
+        _write(rows, coverage)
+    raise typer.Exit(exit_code(checks))
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _Options:
     """The options that say what is played or simulated."""
 
     agents: str | None
     agent: str | None
     tools: str | None
     root: Path | None
-    coverage: Path | None
     metadata: tuple[str, ...]
 
     @property
@@ -194,42 +169,105 @@ class _Given:
         words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
         return words + [word for entry in self.metadata for word in ("--metadata", entry)]
 
-
-def _simulate(target_options: _Given, *, schedules: int, seed: int, seconds: float | None) -> int:
-    """Simulate the agents with their tools and sub-agents. Returns the exit code."""
-    from turnwright_testing.simulation import SimulationTarget  # noqa: PLC0415 (few runs simulate)
-
-    from .simulate import simulate_agents  # noqa: PLC0415 (likewise)
-
-    folder = target_options.root or Path()
-    offered = choose_tools(target_options.tools, folder)
-    source = target_options.source
-    helpers = [] if source is None else agent_tools(read_agents(source))
-    build = Engine if offered.make_deps is None else _builder(offered.make_deps)
-    metadata = read_metadata(target_options.metadata)
-    played = with_helpers(offered.tools, helpers)
-    targets = [
-        SimulationTarget(chosen_agent, played, cast("Callable[..., Engine[None]]", build), metadata)
-        for chosen_agent in _choose(target_options.agent, target_options.agents)
-    ]
-
-    def origin_of(agent: Agent) -> FailureOrigin:
-        makes_deps = offered.make_deps is not None
-        return _origin(agent, source, target_options.tools, folder, makes_deps=makes_deps, helps=bool(helpers))
-
-    with _bar(schedules) as progress:
-        report = simulate_agents(
-            targets,
-            schedules=schedules,
-            seed=seed,
-            seconds=seconds,
-            progress=progress,
-            command=shlex.join(["turnwright", "fuzz", "--simulate", *target_options.words()]),
-            origin_of=origin_of,
+    def load(self) -> "_Loaded":
+        """Load the agents and their tools. Raises `ConfigError`."""
+        offered = choose_tools(self.tools, self.root or Path())
+        helpers = [] if self.source is None else agent_tools(read_agents(self.source))
+        return _Loaded(
+            self,
+            agents=_choose(self.agent, self.agents),
+            tools=with_helpers(offered.tools, helpers),
+            build=cast("Build", Engine if offered.make_deps is None else _builder(offered.make_deps)),
+            makes_deps=offered.make_deps is not None,
+            helps=bool(helpers),
         )
-    if target_options.coverage is not None:
-        _write(report.rows, target_options.coverage)
-    return exit_code(report.checks)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """The agents and the tools that are played or simulated. `helps`: the source has sub-agents."""
+
+    options: _Options
+    agents: tuple[Agent, ...]
+    tools: tuple[Tool, ...]
+    build: "Build"
+    makes_deps: bool
+    helps: bool
+
+    def origin(self, agent: Agent) -> FailureOrigin:
+        """Return what a test imports and makes."""
+        source, tools = self.options.source, self.options.tools
+        imported: list[object] = [Path, builtin_tools]
+        offered = f"*builtin_tools(Path({code(str(self.options.root or Path()))}))"
+        if tools is not None:
+            imported.append(load_tools)
+            offered += f", *load_tools({code(tools)})"
+        # Users import the public function, which reads Markdown files.
+        reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
+        read = f"{reader.__name__}({code(source)})"
+        if source is None:
+            imported.append(Agent)
+            expression = f"Agent(name={code(agent.name)})"
+        else:
+            imported += [find_agent, reader]
+            expression = f"find_agent({read}, {code(agent.name)})"
+        # A tool of the module wins over a built-in tool of the same name.
+        all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
+        if self.helps:
+            imported.append(agent_tools)
+            all_tools = f"[*{all_tools}, *agent_tools({read})]"
+        if tools is not None and self.makes_deps:
+            imported += [partial, Engine, load_tools_and_deps]
+            build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
+        return FailureOrigin(tuple(imported), agent=expression, tools=all_tools, build=build)
+
+
+def _play(
+    options: _Options, *, examples: int, seed: int, seconds: float | None, run_tools: bool, rules_off: bool
+) -> tuple[list[Check], RowCounts]:
+    """Play random turns, and print the report, or the failure and its test. Return the checks and the rows taken."""
+    from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
+
+    out = process.Output(alone=True)  # a tool may print, but not inside a printed test
+    loaded = options.load()
+    target = runner.Target(
+        loaded.agents,
+        loaded.tools,
+        run_tools=run_tools,
+        build=loaded.build,
+        metadata=read_metadata(options.metadata),
+        rules_off=rules_off,
+    )
+    with _bar(examples) as progress:
+        report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
+    run = ["--run-tools"] * run_tools + ["--rules-off"] * rules_off
+    command = shlex.join(
+        ["turnwright", "fuzz", *options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
+    )
+    if report.found is None:
+        out.write(*_report_lines(report, target))
+    else:
+        _print_found(report, report.found, command)
+        test = runner.as_test(report.found, loaded.origin(report.found.agent), command=command, run_tools=run_tools)
+        out.write(test.removesuffix("\n"))
+    return report.checks, report.rows
+
+
+def _simulate(options: _Options, *, schedules: int, seed: int, seconds: float | None) -> tuple[list[Check], RowCounts]:
+    """Simulate the agents with their tools and sub-agents. See `_play`."""
+    from turnwright_testing.simulation import SimulationTarget, simulate  # noqa: PLC0415 (few runs simulate)
+
+    from .simulate import print_simulation  # noqa: PLC0415 (likewise)
+
+    loaded = options.load()
+    build = cast("Callable[..., Engine[None]]", loaded.build)
+    metadata = read_metadata(options.metadata)
+    targets = [SimulationTarget(agent, loaded.tools, build, metadata) for agent in loaded.agents]
+    with _bar(schedules) as progress:
+        report = simulate(targets, schedules=schedules, seed=seed, seconds=seconds, progress=progress)
+    command = shlex.join(["turnwright", "fuzz", "--simulate", *options.words()])
+    print_simulation(report, loaded.agents, command, loaded.origin)
+    return report.checks, report.rows
 
 
 def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
@@ -266,7 +304,7 @@ def _write(rows: RowCounts, file: Path) -> None:
 
 
 def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
-    turns, agents = sum(report.ends.values()), target.agents
+    turns, agents = report.ends.total(), target.agents
     names = ", ".join(agent.name for agent in agents)
     tools = sum(any(agent.may_use(tool.name, delegates=tool.delegates) for agent in agents) for tool in target.tools)
     yield (
@@ -274,10 +312,7 @@ def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
         f" seed {report.seed}, {report.seconds:.1f} s"
     )
     yield _RAN if target.run_tools else _STOOD_IN
-    if report.stopped:
-        yield f"inconclusive: {report.stopped}"
-    for check in report.checks:
-        yield f"  {check.verdict}: {check.claim}" + ("" if report.stopped or not check.detail else f" ({check.detail})")
+    yield from report.lines()
     yield from lines_of_turns(report.ends, report.rows)
     if target.rules_off:
         yield from _lines_of_breaches(report, target)
@@ -300,42 +335,13 @@ def _lines_of_breaches(report: "FuzzReport", target: "Target") -> Iterator[str]:
         yield "  the agents have no rules"
 
 
-def _print_found(report: "FuzzReport", failure: Found, command: str) -> None:
+def _print_found(report: "FuzzReport", failure: "Found", command: str) -> None:
     for check in failure.checks:
         echo(f"violated: {check.claim}: {check.detail}", err=True)
     often = "" if failure.comes_back else "; the same example passed when it was repeated, and was not reduced"
     echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
     echo(f"to repeat: {command}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-
-
-def _origin(
-    agent: Agent, source: str | None, tools: str | None, root: Path, *, makes_deps: bool, helps: bool
-) -> FailureOrigin:
-    """Return what a test imports and makes. `helps`: the source has sub-agents."""
-    imported: list[object] = [Path, builtin_tools]
-    offered = f"*builtin_tools(Path({code(str(root))}))"
-    if tools is not None:
-        imported.append(load_tools)
-        offered += f", *load_tools({code(tools)})"
-    # Users import the public function, which reads Markdown files.
-    reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
-    read = f"{reader.__name__}({code(source)})"
-    if source is None:
-        imported.append(Agent)
-        expression = f"Agent(name={code(agent.name)})"
-    else:
-        imported += [find_agent, reader]
-        expression = f"find_agent({read}, {code(agent.name)})"
-    # A tool of the module wins over a built-in tool of the same name.
-    all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
-    if helps:
-        imported.append(agent_tools)
-        all_tools = f"[*{all_tools}, *agent_tools({read})]"
-    if tools is not None and makes_deps:
-        imported += [partial, Engine, load_tools_and_deps]
-        build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
-    return FailureOrigin(tuple(imported), agent=expression, tools=all_tools, build=build)
 
 
 _STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"

@@ -1,42 +1,31 @@
 """`turnwright fuzz --simulate`: many schedules of the user's agents, each with several processes, people and faults."""
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import cast
 
 from turnwright.agent import Agent
 from turnwright.cli.check_report import lines_of_turns
 from turnwright.cli.process import Output, echo
-from turnwright_testing.fuzz_failure import FailureOrigin
-from turnwright_testing.simulation import SimulationReport, SimulationTarget, simulate
-from turnwright_testing.simulation.failure import as_schedule_test
+from turnwright_testing.failing_test import FailureOrigin
+from turnwright_testing.simulation import SimulationReport
+from turnwright_testing.simulation.campaign import as_schedule_test
 from turnwright_testing.simulation.shrink import plain
-
-if TYPE_CHECKING:
-    from turnwright_testing.simulation.campaign import Progress
 
 #: Lines of a trace that are shown.
 _MOST_LINES = 200
 
 
-def simulate_agents(
-    targets: list[SimulationTarget],
-    *,
-    schedules: int,
-    seed: int,
-    seconds: float | None,
-    progress: "Progress",
-    command: str,
-    origin_of: Callable[[Agent], FailureOrigin],
-) -> SimulationReport:
-    """Simulate the targets, and print the report, or the reduced failure and a test that fails in the same way.
+def print_simulation(
+    report: SimulationReport, agents: Sequence[Agent], command: str, origin_of: Callable[[Agent], FailureOrigin]
+) -> None:
+    """Print the report, or the reduced failure and a test that fails in the same way.
 
     `command` is the command without the seed and the number of schedules; `origin_of` says how a test makes an agent.
     """
-    report = simulate(targets, schedules=schedules, seed=seed, seconds=seconds, progress=progress)
     out = Output(alone=True)
     if report.found is None or report.target is None:
-        out.write(*_report_lines(report, targets))
-        return report
+        out.write(*_report_lines(report, agents))
+        return
     again = f"{command} --schedules 1 --seed {report.found.seed}"
     for violation in report.found.violations:
         echo(f"violated: {violation.claim}: {violation.detail}", err=True)
@@ -47,22 +36,19 @@ def simulate_agents(
     echo(f"reduced to {kept_choices} choices that are not the simplest", err=True)
     echo(f"to repeat: {again}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-    origin = origin_of(cast("Agent", report.target.agent))
-    test = as_schedule_test(report.found, origin, command=again, metadata=report.target.metadata)
+    target = report.target
+    test = as_schedule_test(report.found, target, origin_of(cast("Agent", target.agent)), command=again)
     out.write(test.removesuffix("\n"))
-    return report
 
 
-def _report_lines(report: SimulationReport, targets: list[SimulationTarget]) -> Iterator[str]:
-    turns, names = sum(report.ends.values()), ", ".join(target.agent.name for target in targets)
+def _report_lines(report: SimulationReport, agents: Sequence[Agent]) -> Iterator[str]:
+    names = ", ".join(agent.name for agent in agents)
     first, last = report.seed, report.seed + max(report.schedules, 1) - 1
+    turns = report.ends.total()
     yield f"simulated {report.schedules:,} schedules, {turns:,} turns, with {names}: seeds {first} to {last}"
     a_second = report.schedules / report.seconds if report.seconds else 0
     hours = report.virtual / 3600
     yield f"{report.seconds:.1f} s, {a_second:.0f} schedules a second; {hours:.1f} hours of virtual time"
     yield "stand-ins replaced the tools: no tool was run"
-    if report.stopped:
-        yield f"inconclusive: {report.stopped}"
-    for check in report.checks:
-        yield f"  {check.verdict}: {check.claim}" + ("" if report.stopped or not check.detail else f" ({check.detail})")
+    yield from report.lines()
     yield from lines_of_turns(report.ends, report.rows)

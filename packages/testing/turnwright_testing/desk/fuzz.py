@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turnwright_states.verdict import Verdict
+from turnwright_testing.failing_test import failing_test
 from turnwright_testing.json_values import ArgumentValues
 from turnwright_testing.python_source import Imports, code
 from turnwright_testing.quiet import quiet
@@ -119,25 +120,14 @@ def _confirmed(desk: Desk, rehearsal: Rehearsal) -> Fault | None:
 def as_test(report: DeskReport, loaded: str, *, command: str) -> str:
     """Return a pytest file that plays the failing case again. `loaded` is the expression that loads the desk."""
     imports = Imports()
-    for thing in (load_desk, assert_case):
-        imports.name(thing)
-    case = code(report.case, imports, before=len("CASE = "))
-    fault = str(report.fault)
-    return "\n".join(
-        [
-            f"# violated: {ascii(fault)[1:-1]}",
-            f"# Found by: {command}",
-            "",
-            *imports.lines(),
-            "",
-            f"DESK = {loaded}",
-            f"CASE = {case}",
-            "",
-            "",
-            "def test_desk_keeps_its_promises() -> None:",
-            f"    {assert_case.__name__}(DESK, CASE)",
-            "",
-        ]
+    imports.name(load_desk)
+    return failing_test(
+        "test_desk_keeps_its_promises",
+        f"{imports.name(assert_case)}(DESK, CASE)",
+        {"DESK": loaded, "CASE": code(report.case, imports, before=len("CASE = "))},
+        imports,
+        command=command,
+        notes=[f"violated: {ascii(str(report.fault))[1:-1]}"],
     )
 
 

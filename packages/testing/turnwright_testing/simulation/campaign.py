@@ -2,17 +2,19 @@
 
 import gc
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from turnwright_states.row_counts import RowCounts
-from turnwright_states.verdict import Check, Verdict
+from turnwright_testing.failing_test import FailureOrigin, failing_test
+from turnwright_testing.python_source import Imports, code
+from turnwright_testing.run_report import RunReport
 
-from .schedule import Schedule, SimulationTarget, run_schedule
-from .shrink import shrink
+from .choices import Made
+from .schedule import Schedule, SimulationTarget, assert_schedule, run_schedule
+from .shrink import plain, shrink
 
 #: Called with the number of schedules so far, and whether a failing one is being made smaller.
 Progress = Callable[[int, bool], None]
@@ -22,46 +24,30 @@ _COLLECT_EVERY: Final = 50
 
 
 @dataclass(slots=True)
-class SimulationReport:
-    """The result of a run. `stopped` says why it did not get through its schedules.
+class SimulationReport(RunReport):
+    """The result of a run.
 
-    `ends` counts turns by `outcome/reason`. `found` is the schedule that broke a promise, made smaller; its seed is the
-    one that found it, in `agent`'s turns. `virtual` are the seconds that passed on the virtual clocks.
+    `found` is the schedule of the `target` that broke a promise, made smaller; its seed is the one that found it.
+    `virtual` are the seconds that passed on the virtual clocks.
     """
 
-    seed: int
-    wanted: int
     schedules: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
-    rows: RowCounts = field(default_factory=RowCounts.none)
-    seconds: float = 0.0
     virtual: float = 0.0
-    stopped: str = ""
     found: Schedule | None = None
     target: SimulationTarget | None = None
-    verdicts: dict[str, Counter[Verdict]] = field(default_factory=dict)
+
+    checked: ClassVar[str] = "schedules"
 
     @property
-    def checks(self) -> list[Check]:
-        """Return one check of each claim, over all schedules."""
-        return [self._summed(claim, counted) for claim, counted in self.verdicts.items()]
+    def total(self) -> int:
+        return self.schedules
 
     def add(self, schedule: Schedule) -> None:
         """Count one schedule."""
         self.schedules += 1
         self.virtual += schedule.seconds
         self.ends.update(schedule.ends)
-        for check in schedule.checks:
-            self.verdicts.setdefault(check.claim, Counter())[check.verdict] += 1
-
-    def _summed(self, claim: str, counted: Counter[Verdict]) -> Check:
-        if counted[Verdict.VIOLATED]:
-            return Check(claim, Verdict.VIOLATED, f"in {counted[Verdict.VIOLATED]} of {self.schedules} schedules")
-        if self.stopped:
-            return Check(claim, Verdict.INCONCLUSIVE, self.stopped)
-        if not counted[Verdict.HOLDS]:
-            return Check(claim, Verdict.INCONCLUSIVE, "nothing was seen that would show it")
-        return Check(claim, Verdict.HOLDS, f"in {counted[Verdict.HOLDS]} schedules")
+        self.count(schedule.checks)
 
 
 def simulate(
@@ -104,5 +90,23 @@ def simulate(
     return report
 
 
-def _again(target: SimulationTarget, seed: int, choices: object) -> Schedule:
-    return run_schedule(target, seed, choices=choices)  # type: ignore[arg-type]  # a partial hides the type
+def _again(target: SimulationTarget, seed: int, choices: Made) -> Schedule:
+    return run_schedule(target, seed, choices=choices)
+
+
+def as_schedule_test(schedule: Schedule, target: SimulationTarget, origin: FailureOrigin, *, command: str) -> str:
+    """Return a pytest file that runs a schedule of the target again. See `failing_test`."""
+    imports = Imports()
+    names = origin.names(imports)
+    arguments = ["AGENT", "tuple(TOOLS)", *(["build=BUILD"] if origin.build else [])]
+    arguments += [f"metadata={code(target.metadata, imports)}"] if target.metadata else []
+    target_source = f"{imports.name(SimulationTarget)}({', '.join(arguments)})"
+    run = f"{imports.name(run_schedule)}({target_source}, {schedule.seed}, choices=CHOICES)"
+    return failing_test(
+        "test_every_promise_holds",
+        f"{imports.name(assert_schedule)}({run})",
+        names | {"CHOICES": code(plain(schedule.choices), imports, before=len("CHOICES = "))},
+        imports,
+        command=command,
+        notes=[f"violated: {check.claim}: {check.detail!a}" for check in schedule.violations],
+    )

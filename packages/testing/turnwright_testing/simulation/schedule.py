@@ -18,9 +18,9 @@ from turnwright.context import JsonObject
 from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
 from turnwright.tools.loop_handle import INLINE
-from turnwright_states import facts as f
-from turnwright_states.verdict import Check, Verdict
-from turnwright_testing.invariants import InvariantViolatedError
+from turnwright_states.verdict import Check
+from turnwright_testing.invariants import InvariantViolatedError, violated
+from turnwright_testing.run_report import ending_of
 
 from .checks import checks_of
 from .choices import Choices, Made
@@ -65,7 +65,7 @@ class Schedule:
     @property
     def violations(self) -> tuple[Check, ...]:
         """The claims that do not hold, with what was seen."""
-        return tuple(check for check in self.checks if check.verdict is Verdict.VIOLATED)
+        return violated(self.checks)
 
 
 def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | None = None) -> Schedule:
@@ -91,7 +91,7 @@ def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | Non
         choices=chosen.made,
         trace=world.trace,
         journals={turn: [fact.payload() for fact in world.disk.facts_now(turn)] for turn in turns},
-        ends=[_end_of(world.disk.facts_now(turn)) for turn in turns],
+        ends=[ending_of(world.disk.facts_now(turn)[-1]) for turn in turns],
         checks=checks_of(world),
         seconds=loop.time(),
     )
@@ -133,8 +133,3 @@ def _alone(world: World, number: int) -> Iterator[None]:
             gc.enable()
         for logger, level in loggers.items():
             logger.setLevel(level)
-
-
-def _end_of(facts: Sequence[f.Fact]) -> str:
-    last = facts[-1] if facts else None
-    return f"{last.outcome}/{last.reason}" if isinstance(last, f.TurnEnded) else "not ended"
