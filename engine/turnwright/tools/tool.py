@@ -195,8 +195,8 @@ class Tool(ABC, Generic[DepsT_contra]):
         )
         #: Whether the app's code decides about approvals. It may be slow, and may ignore its cancellation.
         self.asks_by_code = self._check is not None or type(self).asks_first is not Tool.asks_first
-        #: Whether `run` and `run_checked` are not overridden, so that validated arguments can go to `run_unlimited`.
-        self.runs_plainly = type(self).run is Tool.run and type(self).run_checked is Tool.run_checked
+        #: Whether `run` is not overridden, so that validated arguments can go to `run_unlimited`.
+        self.runs_plainly = type(self).run is Tool.run
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -305,22 +305,16 @@ class Tool(ABC, Generic[DepsT_contra]):
     async def run(self, arguments: Mapping[str, JsonValue], context: ToolContext[DepsT_contra]) -> ToolResult:
         """Validate the arguments, run the call within the timeout, and return its result, of any size.
 
-        Raises `ToolInputError`, and the errors of `run_checked`.
+        Raises `ToolInputError`, `ToolTimeoutError`, with `context.abort_signal` set, and the errors of `run_unlimited`.
         """
-        return await self.run_checked(self.parse(arguments), context)
-
-    async def run_checked(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> ToolResult:
-        """Run a call with validated arguments: `values` is the result of `parse`.
-
-        Raises `ToolTimeoutError`, with `context.abort_signal` set, and the errors of `run_unlimited`.
-        """
+        values = self.parse(arguments)
         with limited(self.timeout, self):
             return await self.run_unlimited(values, context)
         context.abort_signal.set()
         raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")
 
     async def run_unlimited(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> ToolResult:
-        """Run a call with validated arguments whose time the caller limits.
+        """Run a call with validated arguments, as `parse` returns them, whose time the caller limits.
 
         Raises `ToolFailedError` for data that is not JSON and for any error of the tool, also for `SystemExit` and the
         like, because a tool must not end the process or the turn; `NeedsPersonError` if the tool asks a person, and
