@@ -13,9 +13,7 @@ import time
 import weakref
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final, Self, cast
-
-import anyio.to_thread
+from typing import IO, Final, cast
 
 from turnwright.errors import ConfigError
 from turnwright.model.protocol import ModelError
@@ -58,9 +56,8 @@ class LocalServer:
     context in tokens, `threads` the number of cores; `start_timeout` is in seconds. Weights other than the packaged
     ones use their own chat template.
 
-    It is an async context manager; `start()` and `stop()` do the same without an event loop. It may be started again
-    after it was stopped or has died. It listens on the loopback interface only and requires `api_key`, because a page
-    in the user's browser could reach it otherwise.
+    It may be started again after it was stopped or has died. It listens on the loopback interface only and requires
+    `api_key`, because a page in the user's browser could reach it otherwise.
 
     Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are not a GGUF file.
     """
@@ -107,7 +104,7 @@ class LocalServer:
     def base_url(self) -> str:
         """The address for `OpenAIChat`'s `base_url`. Raises `ConfigError` before the server was started."""
         if not self._address:
-            raise ConfigError("the local server is not running: call start(), or use it as an async context manager")
+            raise ConfigError("the local server is not running: call start()")
         return f"{self._address}/v1"
 
     def start(self) -> str:
@@ -118,9 +115,6 @@ class LocalServer:
         Raises `ModelError` with the end of the server's log when it dies (`rejected`: llama.cpp cannot run these
         weights; `connection`: it was killed), and after `start_timeout` (`timeout`).
         """
-        return self._start(threading.Event())
-
-    def _start(self, given_up: threading.Event) -> str:
         with self._start_lock:
             if self.running:
                 return self.base_url
@@ -135,9 +129,7 @@ class LocalServer:
                 ) from error
             self._end = weakref.finalize(self, _end, process, log)
             try:
-                # `given_up` is set before stop() looks for a process to kill: one of the two sees the other.
-                if not given_up.is_set():
-                    self._address = self._answer(process, log)
+                self._address = self._answer(process, log)
             finally:
                 if not self._address:
                     self._clear()
@@ -205,19 +197,6 @@ class LocalServer:
             self._end()
         self._process = self._end = None
         self._address = ""
-
-    async def __aenter__(self) -> Self:
-        given_up = threading.Event()
-        try:
-            await anyio.to_thread.run_sync(self._start, given_up, abandon_on_cancel=True)
-        except BaseException:
-            given_up.set()
-            self.stop()
-            raise
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        self.stop()
 
 
 def _end(process: subprocess.Popen[bytes], log: IO[bytes]) -> None:

@@ -12,8 +12,10 @@ import anyio
 import pytest
 from tests.engine.model.llama_cpp import alive, children, gone_within, needs_model
 
+from turnwright.message import Message
+from turnwright.model.local.model import LocalModel
 from turnwright.model.local.server import LocalServer, read_line
-from turnwright.model.protocol import ModelError
+from turnwright.model.protocol import ModelError, ModelRequest
 from turnwright_states import Cause
 
 
@@ -145,12 +147,11 @@ def test_slow_start_is_given_up() -> None:
 
 @needs_model
 @pytest.mark.anyio
-async def test_cancelled_start_leaves_no_child_behind() -> None:
+async def test_closed_model_ends_the_server_of_a_canceled_first_call() -> None:
     before = children()
-    server = LocalServer()
+    model = LocalModel(threads=2)  # no other test shares this server
     with anyio.move_on_after(0.1) as scope:
-        async with server:
-            pytest.fail("it cannot have loaded its weights in a tenth of a second")
-    assert scope.cancelled_caught
-    assert not server.running
+        await anext(aiter(model.stream(ModelRequest((Message.user("Hello"),)))))
+    assert scope.cancelled_caught, "it cannot have loaded its weights in a tenth of a second"
+    await model.aclose()
     assert children() == before
