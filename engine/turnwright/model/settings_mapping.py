@@ -30,6 +30,7 @@ class MappedSettings(NamedTuple):
 SettingsMapping = Callable[[ModelSettings], MappedSettings]
 
 _NOT_SUPPORTED: Final = "the model or its server does not support it"
+_ONE_CALL: Final = "the model makes one call at a time"
 _UNKNOWN: Final = "the model does not say which settings it sends (it has no `unsupported_settings`)"
 
 
@@ -70,11 +71,39 @@ def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[Mode
     names = settings.given.keys() & capabilities.unsupported_settings
     if "thinking" in settings.given and capabilities.thinking is None:
         names |= {"thinking"}
-    if not names:
+    unsupported = dict.fromkeys(sorted(names), _NOT_SUPPORTED)
+    if settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
+        unsupported["parallel_tool_calls"] = _ONE_CALL
+    if not unsupported:
         return settings, {}
     fields = ModelSettings.model_fields
-    default = {name: fields[name].get_default(call_default_factory=True) for name in names}
-    return settings.model_copy(update=default), dict.fromkeys(sorted(names), _NOT_SUPPORTED)
+    default = {name: fields[name].get_default(call_default_factory=True) for name in unsupported}
+    return settings.model_copy(update=default), unsupported
+
+
+def map_openai_settings(
+    settings: ModelSettings, capabilities: Capabilities, names: Collection[str]
+) -> tuple[ModelSettings, MappedSettings]:
+    """Return the settings that the capabilities allow, and the mapping of those `names` that OpenAI's APIs share.
+
+    These APIs cache prompts by themselves, so `cache` sends nothing: `auto` is what happens anyway.
+    """
+    allowed, unsupported = supported(settings, capabilities)
+    if allowed.cache not in (None, "auto"):
+        unsupported["cache"] = f"{allowed.cache!r} cannot be requested: the provider caches by itself"
+    body: dict[str, JsonValue] = {name: getattr(allowed, name) for name in names if name in allowed.given}
+    return allowed, MappedSettings(body, unsupported)
+
+
+def effort_of(thinking: bool | str | int) -> str | None:
+    """Return the level of effort of a setting, as OpenAI's APIs name it; None for a budget in tokens."""
+    if isinstance(thinking, bool):
+        return "medium" if thinking else "none"
+    return thinking if isinstance(thinking, str) else None
+
+
+#: The reason why a server that takes a level of effort cannot take a budget.
+NO_BUDGET: Final = "{} tokens: the server takes a level of effort, not a budget"
 
 
 def extra_of(settings: ModelSettings, reserved: Collection[str]) -> dict[str, JsonValue]:

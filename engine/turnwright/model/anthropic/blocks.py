@@ -4,16 +4,15 @@ The API answers 400 to an empty text, to a name or an id with characters other t
 trailing whitespace in an assistant's last text, and to changed thinking. This module produces none of them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Literal, Self
 
 import msgspec
-from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, Role, TextPart, ToolResultPart
 from turnwright.model.fit import sendable_name
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import dump
+from turnwright.model.http.encoding import join
 from turnwright_states import CallStatus
 
 from .block_order import Block, in_order, is_thinking, text_blocks
@@ -44,11 +43,11 @@ class Blocks(msgspec.Struct, frozen=True):
         while row and is_thinking(row[-1]):
             row.pop()
         rest = [block for block in row if not is_thinking(block)]
-        content = _join(rest)
+        content = join(rest)
         side: Side = "assistant" if role == "assistant" else "user"
         if len(rest) == len(row):
             return cls(role, content, content, side)
-        return cls(role, content, _join(row), side, is_thinking(row[0]))
+        return cls(role, content, join(row), side, is_thinking(row[0]))
 
 
 def encode_blocks(message: Message) -> Blocks:
@@ -107,7 +106,3 @@ def _source(part: FilePart) -> Block | None:
     if media_type not in IMAGES and media_type != PDF:
         return None
     return {"type": "base64", "media_type": media_type, "data": part.data}
-
-
-def _join(blocks: Iterable[Mapping[str, JsonValue]]) -> bytes:
-    return b",".join(map(dump, blocks))

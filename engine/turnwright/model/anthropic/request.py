@@ -6,9 +6,9 @@ from typing import Final, Literal, NamedTuple, Self
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message, ToolSpec
+from turnwright.message import ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.http.encoding import RequestEncoder, dump, lengthened, need_hosted
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
@@ -107,10 +107,7 @@ class OrderRule:
 
     def system(self, *, mark: bytes) -> list[bytes]:
         """Return the instructions; empty if there are none. The provider may cache up to a `mark` at their end."""
-        if not self._system:
-            return []
-        instructions = b",".join(self._system)
-        return [b'"system":[', instructions[:-1] + mark if mark else instructions, b"],"]
+        return _marked("system", self._system, mark)
 
     def messages(self, *, thought: bool, mark: bytes) -> list[bytes]:
         """Return the messages, with or without thinking.
@@ -145,6 +142,14 @@ class OrderRule:
         return row
 
 
+def _marked(name: str, objects: Sequence[bytes], mark: bytes) -> list[bytes]:
+    """Return a field with a list of objects, of which the last one gets the mark; empty for an empty list."""
+    if not objects:
+        return []
+    joined = b",".join(objects)
+    return [b'"%b":[' % name.encode(), joined[:-1] + mark if mark else joined, b"],"]
+
+
 def _list_stable_places(messages: Sequence[Blocks]) -> set[int]:
     """Return the places up to which the next step's request is the same: the ends of this one and of the one before.
 
@@ -169,19 +174,16 @@ def _find_stable_place(messages: Sequence[Blocks], end: int) -> int:
     return begin
 
 
-class AnthropicEncoder:
-    """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
+class AnthropicEncoder(RequestEncoder[Blocks]):
+    """Builds request bodies: see `RequestEncoder`.
 
     `max_tokens` limits every reply, in tokens; a smaller limit of the request takes precedence. The default is
     `MAX_TOKENS` plus the budget for thinking. `thinking` is sent unchanged, except for its budget (see `encode`).
     `cache` marks the parts that the provider may cache: the tools, the instructions, and the messages that the next
-    step sends again. `hosted_tools` follow the tools of each request. `extra_body` is added to every request and
-    overrides its fields; a None in it removes a field. The settings of a request override all of these, except a
-    `max_tokens` that was given here. `tool_choice_first` replaces `auto` in the first request of a turn. The requests
-    were fitted to `capabilities`.
+    step sends again. The settings of a request override these, except a `max_tokens` that was given here.
 
-    Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`, for `thinking` without a
-    type or with a budget below `MIN_BUDGET`, and for a `max_tokens` without room for that budget.
+    Raises `ConfigError` also for `thinking` without a type or with a budget below `MIN_BUDGET`, and for a `max_tokens`
+    without room for that budget.
     Source: "Messages", "Thinking", "Prompt caching" and "Vision" of Anthropic's documentation.
     """
 
@@ -197,7 +199,16 @@ class AnthropicEncoder:
         tool_choice_first: ToolChoice | None = None,
         capabilities: Capabilities = _DEFAULTS,
     ) -> None:
-        self._model = model
+        super().__init__(
+            model,
+            encode_blocks,
+            _tool,
+            RESERVED,
+            extra_body=extra_body,
+            hosted_tools=hosted_tools,
+            tool_choice_first=tool_choice_first,
+            capabilities=capabilities,
+        )
         self._thinking = None if thinking is None else checked_extra(thinking, (), "thinking")
         self._budget = _budget_of(self._thinking)
         self._max_tokens = max_tokens
@@ -205,13 +216,7 @@ class AnthropicEncoder:
         if max_tokens is not None and max_tokens < least:
             raise ConfigError(f"max_tokens is {max_tokens}: it must be at least {least}")
         self._mark = _MARKS["auto" if cache else "off"]
-        self._extra_body = checked_extra(extra_body, RESERVED)
-        self._hosted = tuple(dump(checked_hosted(tool)) for tool in hosted_tools)
-        self._tool_choice_first: ToolChoice | None = tool_choice_first
-        self._capabilities = capabilities
-        self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
-        encoded_messages: EncodedMessage[Message, Blocks] = EncodedMessage(encode_blocks)
-        self._encoded_messages = encoded_messages
+        encoded_messages = self._messages
         self._beginnings = PrefixCache(
             OpenedTurn(),
             lambda turn, messages: OrderRule(turn).take(map(encoded_messages.of, messages)).begun(),
@@ -232,20 +237,14 @@ class AnthropicEncoder:
         together with thinking, so the model may choose then.
         """
         opened_turn, rest = self._beginnings.of(request.messages)
-        row = (
-            OrderRule(opened_turn)
-            .take(map(self._encoded_messages.of, rest))
-            .close(prefill=self._capabilities.allows_prefill)
-        )
+        row = OrderRule(opened_turn).take(map(self._messages.of, rest)).close(prefill=self.capabilities.allows_prefill)
         settings, mark = request.settings, self._mark
         fields: dict[str, JsonValue] = {}
         if settings is not None:
             fields = self.map_settings(settings).body
             mark = mark if settings.cache is None else _MARKS[settings.cache]
         thinking_setting, budget = self._thinking, self._budget
-        hosted_setting = fields.pop("tools", None)
-        hosted_list = hosted_setting if isinstance(hosted_setting, list) else []
-        hosted = [*self._hosted, *(dump(tool) for tool in hosted_list if isinstance(tool, dict))]
+        tools = self._list_tools(request, fields)
         set_here = fields.pop("thinking", None)
         if isinstance(set_here, dict):
             thinking_setting, budget = set_here, _budget_of(set_here)
@@ -254,18 +253,13 @@ class AnthropicEncoder:
         body: dict[str, JsonValue] = {"model": self._model, "max_tokens": max_tokens, "stream": True}
         if thinking is not None:
             body["thinking"] = thinking
-        if request.tools or hosted:
-            choice: ToolChoice = request.tool_choice
-            if request.first and choice == "auto":
-                choice = self._tool_choice_first or choice
-            body["tool_choice"] = self._choice(choice, settings, thinks=_is_on(thinking))
+        if tools:
+            body["tool_choice"] = self._choice(self._choose(request), settings, thinks=_is_on(thinking))
         body.update(self._extra_body)
         body.update(fields)
         rest_of_body = dump({name: value for name, value in body.items() if value is not None})
         messages = row.messages(thought=keeps_thinking, mark=mark)
-        return b"".join(
-            [b"{", *messages, *row.system(mark=mark), *self._described(request.tools, mark, hosted), rest_of_body[1:]]
-        )
+        return b"".join([b"{", *messages, *row.system(mark=mark), *_marked("tools", tools, mark), rest_of_body[1:]])
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """Map settings to fields of a request. `tools` in their `extra_body` are hosted ones, beside the client's.
@@ -273,18 +267,18 @@ class AnthropicEncoder:
         Raises `ConfigError` for an `extra_body` with another field in `RESERVED`, and for a tool that is not hosted.
         """
         thinks, reserved = _is_on(self._thinking), RESERVED - {"tools"}
-        mapped = map_messages_settings(settings, self._model, self._capabilities, reserved, thinks=thinks)
-        tools = mapped.body.get("tools")
-        if tools is not None:
-            if not isinstance(tools, list):
-                raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
-            mapped.body["tools"] = [checked_hosted(tool) for tool in tools]
-        return mapped
+        return self._check_hosted_of(
+            map_messages_settings(settings, self._model, self.capabilities, reserved, thinks=thinks)
+        )
 
-    @property
-    def remembered(self) -> int:
-        """The number of messages in the cache."""
-        return len(self._encoded_messages)
+    def _check_hosted(self, tool: object) -> dict[str, JsonValue]:
+        tool, kind = need_hosted(tool, "{'type': 'web_search_20250305', 'name': 'web_search'}")
+        if kind.startswith(_NOT_HOSTED):
+            raise ConfigError(
+                f"hosted_tools has {kind!r}, whose calls the provider does not answer: give it to the agent as a"
+                " function"
+            )
+        return checked_extra(tool, (), "a hosted tool")
 
     def _limit(self, request: ModelRequest, budget: int) -> int:
         """Return the limit of the reply, in tokens. The default is larger with a budget for thinking."""
@@ -292,18 +286,12 @@ class AnthropicEncoder:
         limit = self._max_tokens or own or MAX_TOKENS + budget
         return limit if request.max_tokens is None else min(limit, request.max_tokens)
 
-    def _described(self, tools: Sequence[ToolSpec], mark: bytes, hosted: Sequence[bytes]) -> list[bytes]:
-        if not tools and not hosted:
-            return []
-        described = b",".join([*map(self._tools.of, tools), *hosted])
-        return [b'"tools":[', described[:-1] + mark if mark else described, b"],"]
-
     def _choice(self, choice: ToolChoice, settings: ModelSettings | None, *, thinks: bool) -> JsonValue:
         if choice == "none":
             return {"type": "none"}
         wire: dict[str, JsonValue] = {"type": "any" if choice == "required" and not thinks else "auto"}
         single = settings is not None and settings.parallel_tool_calls is False
-        if single or not self._capabilities.parallel_tool_calls:
+        if single or not self.capabilities.parallel_tool_calls:
             return {**wire, "disable_parallel_tool_use": True}
         return wire if wire["type"] != "auto" else None
 
@@ -343,19 +331,6 @@ def _thinking_for(
 
 def _is_on(thinking: Mapping[str, JsonValue] | None) -> bool:
     return thinking is not None and thinking.get("type") != "disabled"
-
-
-def checked_hosted(tool: object) -> dict[str, JsonValue]:
-    """Check a tool that the provider runs. Raises `ConfigError`."""
-    kind = tool.get("type") if isinstance(tool, Mapping) else None
-    if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
-        example = "{'type': 'web_search_20250305', 'name': 'web_search'}"
-        raise ConfigError(f"hosted_tools has a tool without a type: write {example}, not {tool!r}")
-    if kind.startswith(_NOT_HOSTED):
-        raise ConfigError(
-            f"hosted_tools has {kind!r}, whose calls the provider does not answer: give it to the agent as a function"
-        )
-    return checked_extra(tool, (), "a hosted tool")
 
 
 def _tool(tool: ToolSpec) -> bytes:

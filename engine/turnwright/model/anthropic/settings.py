@@ -75,8 +75,6 @@ def map_messages_settings(
     supported_settings, unsupported = supported(settings, capabilities)
     if settings.seed is not None:
         unsupported["seed"] = "the Messages API has no seed"
-    if supported_settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
-        unsupported["parallel_tool_calls"] = "the model makes one call at a time"
     body: dict[str, JsonValue] = {}
     if supported_settings.thinking is not None:
         thinking = _thinking(supported_settings, model, adaptive=capabilities.thinking == "adaptive")

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import msgspec
 from msgspec import structs
@@ -13,9 +13,9 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
-from turnwright.model.settings_mapping import SettingsMapping
 from turnwright_states import Finish
 
+from .encoding import RequestEncoder
 from .endpoint import Endpoint
 from .errors import LimitFieldError
 from .exchange import HttpResponse, Poster
@@ -37,10 +37,7 @@ class _SentLimits(msgspec.Struct):
 
 
 class HttpModel:
-    """A model of an endpoint. `encode` makes request bodies, `decoder` makes the decoder of a reply.
-
-    `map_settings` is the mapping that `encode` uses, or None if it sends no settings. `rename_limit` takes a request
-    and its body, which the server refused because of the name of its limit. It returns another body, or None.
+    """A model of an endpoint. `encoder` makes request bodies, `decoder` makes the decoder of a reply.
 
     Raises `ConfigError` for a model without a name.
     """
@@ -54,23 +51,17 @@ class HttpModel:
         model: str,
         endpoint: Endpoint,
         *,
-        encode: Callable[[ModelRequest], bytes],
+        encoder: RequestEncoder[Any],
         decoder: Callable[..., ReplyStream],
-        capabilities: Capabilities,
         patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
-        map_settings: SettingsMapping | None = None,
-        rename_limit: Callable[[ModelRequest, bytes], bytes | None] = lambda _request, _refused: None,
     ) -> None:
         if not model:
             raise ConfigError("the model has no name: pass its id at the provider")
         self._name = model
-        self._encode = encode
-        self._map_settings = map_settings
-        self._rename_limit = rename_limit
+        self._encoder = encoder
         self._decoder = decoder
         self._endpoint = endpoint
-        self._capabilities = capabilities
         self._poster = Poster(endpoint, patience, transport)
 
     def __repr__(self) -> str:
@@ -90,16 +81,14 @@ class HttpModel:
     @property
     def capabilities(self) -> Capabilities:
         """The capabilities of the model and its server; requests are fitted to them."""
-        return self._capabilities
+        return self._encoder.capabilities
 
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:
         """Return the reason for each setting that is not sent, by name.
 
         Raises `ConfigError` for an `extra_body` with a field that the request sets.
         """
-        if self._map_settings is None:
-            return dict.fromkeys(settings.given, "this client sends no settings")
-        return self._map_settings(settings).unsupported
+        return self._encoder.map_settings(settings).unsupported
 
     async def __aenter__(self) -> Self:
         return self
@@ -119,7 +108,7 @@ class HttpModel:
         Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for every
         failure of the network, the server or the model.
         """
-        request = fit(request, self._capabilities)
+        request = fit(request, self._encoder.capabilities)
         decoder = self._new_decoder()
         answer, body = await self._post(request)
         while True:
@@ -153,11 +142,11 @@ class HttpModel:
 
     async def _post(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
         """Post a request. Returns its answer, and the body that the server accepted."""
-        body = self._encode(request)
+        body = self._encoder.encode(request)
         try:
             return await self._poster.post(body), body
         except LimitFieldError:
-            renamed_body = self._rename_limit(request, body)
+            renamed_body = self._encoder.rename_limit(request, body)
             if renamed_body is None:
                 raise
         return await self._poster.post(renamed_body), renamed_body
@@ -170,7 +159,7 @@ class HttpModel:
         Returns None if the reply has ended, or if the server refuses the rest.
         """
         if isinstance(paused.error, LimitFieldError) and not paused.progress:
-            renamed_body = self._rename_limit(request, body)
+            renamed_body = self._encoder.rename_limit(request, body)
             return (
                 None
                 if renamed_body is None

@@ -1,14 +1,20 @@
-"""The common parts of all encoders: JSON as bytes, and a cache. No I/O."""
+"""The common parts of all encoders of requests: their options, JSON as bytes, and a cache. No I/O."""
 
 import json
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.errors import ConfigError
+from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
+from turnwright.model.capabilities import Capabilities, checked_capabilities
+from turnwright.model.model_settings import ModelSettings
+from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.settings_mapping import MappedSettings, checked_extra
 
 from .text_buffer import mend
 
@@ -60,6 +66,11 @@ def dump(value: Mapping[str, JsonValue]) -> bytes:
         return _JSON.encode(json.loads(mend(json.dumps(value, ensure_ascii=False))))
 
 
+def join(values: Iterable[Mapping[str, JsonValue]]) -> bytes:
+    """Encode objects as JSON, separated by commas."""
+    return b",".join(map(dump, values))
+
+
 def lengthened(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[bytes, ...]:
     """Append pieces to chunks. Short chunks are merged, so that few are left to join; a long one is not copied."""
     row = [*chunks]
@@ -85,3 +96,85 @@ def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[Te
         elif isinstance(part, TextPart | ToolCallPart):
             rest.append(part)
     yield reasoning, rest
+
+
+class RequestEncoder(ABC, Generic[Encoded]):
+    """Builds request bodies, and caches encoded messages and tools (`EncodedMessage`).
+
+    `extra_body` is added to every request and overrides its fields, except those in `reserved`; a None in it removes a
+    field. The settings of a request override it. `hosted_tools`, which `_check_hosted` checks, follow the tools of each
+    request. `tool_choice_first` replaces `auto` in the first request of a turn. The requests were fitted to
+    `capabilities`.
+
+    Raises `ConfigError` for an `extra_body` that is not JSON or has a reserved field, for a hosted tool that the
+    provider does not run, and for another type of `capabilities`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        encode_message: Callable[[Message], Encoded],
+        encode_tool: Callable[[ToolSpec], bytes],
+        reserved: Collection[str],
+        *,
+        extra_body: Mapping[str, JsonValue] | None,
+        tool_choice_first: ToolChoice | None,
+        capabilities: Capabilities,
+        hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
+    ) -> None:
+        self._model = model
+        self.capabilities = checked_capabilities(capabilities)
+        self._extra_body = checked_extra(extra_body, reserved)
+        self._messages: EncodedMessage[Message, Encoded] = EncodedMessage(encode_message)
+        self._encode_tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(encode_tool)
+        self._hosted = [dump(self._check_hosted(tool)) for tool in hosted_tools]
+        self._tool_choice_first: ToolChoice | None = tool_choice_first
+
+    @property
+    def remembered(self) -> int:
+        """The number of messages in the cache."""
+        return len(self._messages)
+
+    @abstractmethod
+    def encode(self, request: ModelRequest, /) -> bytes:
+        """Make the JSON body that asks for a streamed reply to `request`."""
+
+    @abstractmethod
+    def map_settings(self, settings: ModelSettings, /) -> MappedSettings:
+        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a reserved field."""
+
+    def rename_limit(self, _request: ModelRequest, _refused: bytes, /) -> bytes | None:
+        """Make another body of a request whose body was refused because of the name of its limit, or return None."""
+        return None
+
+    def _check_hosted(self, tool: object) -> dict[str, JsonValue]:
+        """Check a tool that the provider runs. Raises `ConfigError`."""
+        raise ConfigError(f"hosted_tools: this provider runs no tools, so it cannot run {tool!r}")
+
+    def _choose(self, request: ModelRequest) -> ToolChoice:
+        """Return the choice of tools of a request."""
+        choice = request.tool_choice
+        return self._tool_choice_first or choice if request.first and choice == "auto" else choice
+
+    def _list_tools(self, request: ModelRequest, fields: dict[str, JsonValue]) -> list[bytes]:
+        """Return the tools of a request, and the hosted ones. Those of its settings are taken out of `fields`."""
+        hosted = fields.pop("tools", None)
+        of_request = [dump(tool) for tool in hosted if isinstance(tool, dict)] if isinstance(hosted, list) else []
+        return [*map(self._encode_tools.of, request.tools), *self._hosted, *of_request]
+
+    def _check_hosted_of(self, mapped: MappedSettings) -> MappedSettings:
+        """Check the hosted tools among the fields of settings. Raises `ConfigError`."""
+        tools = mapped.body.get("tools")
+        if tools is not None:
+            if not isinstance(tools, list):
+                raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
+            mapped.body["tools"] = [self._check_hosted(tool) for tool in tools]
+        return mapped
+
+
+def need_hosted(tool: object, example: str) -> tuple[Mapping[str, JsonValue], str]:
+    """Return a hosted tool and its type. Raises `ConfigError` without a type; the message shows `example`."""
+    kind = tool.get("type") if isinstance(tool, Mapping) else None
+    if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
+        raise ConfigError(f"hosted_tools has a tool without a type: write {example}, not {tool!r}")
+    return tool, kind

@@ -20,8 +20,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.openai_chat.request import RESERVED
-from turnwright.model.openai_chat.settings import map_chat_settings
+from turnwright.model.openai_chat.request import map_chat_settings
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
 from turnwright_states import Cause
 
@@ -120,7 +119,7 @@ class LocalModel:
 
     def unsupported_settings(self, settings: ModelSettings) -> Mapping[str, str]:
         """See `OpenAIChat.unsupported_settings`."""
-        return map_chat_settings(settings, self.capabilities, RESERVED).unsupported
+        return map_chat_settings(settings, self.capabilities).unsupported
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if necessary."""

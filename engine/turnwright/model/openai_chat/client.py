@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.model.capabilities import Capabilities, checked_capabilities
+from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import Api, Endpoint
 from turnwright.model.http.known_servers import known_capabilities
@@ -88,20 +88,17 @@ class OpenAIChat(HttpModel):
             may_rename=max_tokens_field is None,
             extra_body=extra_body,
             tool_choice_first=tool_choice_first,
-            capabilities=checked_capabilities(capabilities),
+            capabilities=capabilities,
         )
         super().__init__(
             model,
             endpoint,
-            encode=encoder.encode,
+            encoder=encoder,
             decoder=ChatStream,
-            capabilities=capabilities,
             patience=Timeouts(
                 connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
             ),
             transport=transport,
-            map_settings=encoder.map_settings,
-            rename_limit=encoder.rename_limit,
         )
 
 

@@ -1,22 +1,20 @@
 """Requests in the format of chat completions. No I/O."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeGuard
 
 from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
-from turnwright.model.capabilities import Capabilities
+from turnwright.model.capabilities import Capabilities, ThinkingControl
 from turnwright.model.fit import BRIDGE, sendable_name, split_calls
 from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import EncodedMessage, dump, lengthened
+from turnwright.model.http.encoding import EncodedMessage, RequestEncoder, dump, join, lengthened
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
-from turnwright.model.settings_mapping import MappedSettings, checked_extra
-
-from .settings import map_chat_settings
+from turnwright.model.settings_mapping import NO_BUDGET, MappedSettings, effort_of, extra_of, map_openai_settings
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
 
@@ -36,15 +34,42 @@ _EXTRA: Final = "extra_content"
 _NOT_SENT: Final = frozenset({_EXTRA, "thinking", "redacted_thinking", "block_order", "openai_response", "pydantic_ai"})
 
 
-class OpenAIEncoder:
-    """Builds request bodies, and caches encoded messages (`EncodedMessage`, `PrefixCache`).
+#: The settings that have the API's own names.
+_SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls", "service_tier")
+
+
+def map_chat_settings(settings: ModelSettings, capabilities: Capabilities) -> MappedSettings:
+    """Map settings to the fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
+    allowed, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
+    if allowed.stop_sequences:
+        body["stop"] = [*allowed.stop_sequences]
+    if allowed.thinking is not None and capabilities.thinking is not None:
+        thinking = map_thinking(allowed.thinking, capabilities.thinking)
+        if isinstance(thinking, str):
+            unsupported["thinking"] = thinking
+        else:
+            body.update(thinking)
+    return MappedSettings(body | extra_of(settings, RESERVED), unsupported)
+
+
+def map_thinking(thinking: bool | str | int, control: ThinkingControl) -> dict[str, JsonValue] | str:
+    """Return the fields that set thinking, or the reason why this control cannot."""
+    if control == "reasoning":
+        kind = "enabled" if isinstance(thinking, bool) else "effort" if isinstance(thinking, str) else "max_tokens"
+        return {"reasoning": {kind: thinking}}
+    if control == "switch":
+        if not isinstance(thinking, bool):
+            return f"{thinking!r}: the server can only switch it on or off (True or False)"
+        return {"thinking": {"type": "enabled" if thinking else "disabled"}}
+    effort = effort_of(thinking)
+    return NO_BUDGET.format(thinking) if effort is None else {"reasoning_effort": effort}
+
+
+class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
+    """Builds request bodies: see `RequestEncoder`.
 
     `max_tokens_field` is the provider's name for `max_tokens`; `may_rename` says that it is a guess, which the server
-    may correct. `extra_body` is added to every request and overrides
-    its fields; a None in it removes a field. The settings of a request override both. `tool_choice_first` replaces
-    `auto` in the first request of a turn. The requests were fitted to `capabilities`.
-
-    Raises `ConfigError` for an `extra_body` that is not JSON or has a field in `RESERVED`.
+    may correct.
     """
 
     def __init__(
@@ -57,14 +82,19 @@ class OpenAIEncoder:
         tool_choice_first: ToolChoice | None = None,
         capabilities: Capabilities = _DEFAULTS,
     ) -> None:
-        self._model = model
+        # Each message, with the files of a result.
+        super().__init__(
+            model,
+            lambda message: (join(to_wire(message, capabilities)), join(_list_shown_parts(message))),
+            _tool,
+            RESERVED,
+            extra_body=extra_body,
+            tool_choice_first=tool_choice_first,
+            capabilities=capabilities,
+        )
         self._max_tokens_field: MaxTokensField = max_tokens_field
         self._may_rename = may_rename
-        self._extra_body = checked_extra(extra_body, RESERVED)
-        self._tool_choice_first = tool_choice_first
-        self._capabilities = capabilities
-        self._tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(_tool)
-        self._row = _Row(capabilities)
+        self._row = _Row(self._messages, capabilities)
         # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
         self._beginnings = PrefixCache(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
@@ -78,14 +108,12 @@ class OpenAIEncoder:
         body: dict[str, JsonValue] = {"model": self._model, "stream": True, "stream_options": {"include_usage": True}}
         tools: tuple[bytes, ...] = ()
         if request.tools:
-            tools = (b'"tools":[', b",".join(map(self._tools.of, request.tools)), b"],")
-            choice = request.tool_choice
-            if request.first and choice == "auto":
-                choice = self._tool_choice_first or choice
+            tools = (b'"tools":[', b",".join(self._list_tools(request, {})), b"],")
+            choice = self._choose(request)
             # `auto` is every provider's default, and some reject the field.
             if choice != "auto":
                 body["tool_choice"] = choice
-            if not self._capabilities.parallel_tool_calls and choice != "none":
+            if not self.capabilities.parallel_tool_calls and choice != "none":
                 body["parallel_tool_calls"] = False
         if request.output is not None:
             body["response_format"] = response_format(request.output)
@@ -113,13 +141,8 @@ class OpenAIEncoder:
         return None if body == refused else body
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
-        """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
-        return map_chat_settings(settings, self._capabilities, RESERVED)
-
-    @property
-    def remembered(self) -> int:
-        """The number of messages in the cache."""
-        return len(self._row.encodings)
+        """See `map_chat_settings`."""
+        return map_chat_settings(settings, self.capabilities)
 
 
 def response_format(output: OutputFormat) -> dict[str, JsonValue]:
@@ -139,12 +162,9 @@ class _Begun(NamedTuple):
 
 
 class _Row:
-    def __init__(self, capabilities: Capabilities) -> None:
+    def __init__(self, encodings: EncodedMessage[Message, tuple[bytes, bytes]], capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        #: Each message, with the files of a result.
-        self.encodings: EncodedMessage[Message, tuple[bytes, bytes]] = EncodedMessage(
-            lambda message: (_join(to_wire(message, capabilities)), _join(_list_shown_parts(message)))
-        )
+        self.encodings = encodings
 
     def is_sent(self, message: Message) -> bool:
         return bool(self.encodings.of(message)[0])
@@ -299,7 +319,3 @@ def _part(part: TextPart | FilePart) -> dict[str, JsonValue]:
         # The API requires a name.
         return {"type": "file", "file": {"filename": part.name or "file.pdf", "file_data": part.address}}
     return {"type": "text", "text": in_words(part)}
-
-
-def _join(values: Iterable[Mapping[str, JsonValue]]) -> bytes:
-    return b",".join(map(dump, values))

@@ -10,8 +10,7 @@ from turnwright import ConfigError, ModelSettings
 from turnwright.message import Message, ToolSpec
 from turnwright.model import Capabilities, ModelRequest, OpenAIChat
 from turnwright.model.capabilities import ThinkingControl
-from turnwright.model.openai_chat.request import RESERVED, OpenAIEncoder
-from turnwright.model.openai_chat.settings import map_chat_settings
+from turnwright.model.openai_chat.request import OpenAIEncoder, map_chat_settings
 
 HELLO = (Message.user("hello"),)
 TOOLS = (ToolSpec("look", "Look.", {"type": "object"}),)
@@ -53,7 +52,7 @@ def test_each_setting_is_a_field_of_the_request() -> None:
         "service_tier": "flex",
         "user": "u1",
     }
-    assert map_chat_settings(ALL, Capabilities(), RESERVED).unsupported == {}
+    assert map_chat_settings(ALL, Capabilities()).unsupported == {}
 
 
 def test_request_without_tools_omits_parallel_calls() -> None:
@@ -92,20 +91,20 @@ def test_thinking_is_set_in_the_servers_form_or_unsupported(
     control: ThinkingControl | None, thinking: bool | str | int, expected: dict[str, Any] | None
 ) -> None:
     settings = ModelSettings.model_validate({"thinking": thinking})
-    mapped = map_chat_settings(settings, Capabilities(thinking=control), RESERVED)
+    mapped = map_chat_settings(settings, Capabilities(thinking=control))
     assert mapped.body == (expected or {})
     assert list(mapped.unsupported) == ([] if expected else ["thinking"])
 
 
 @pytest.mark.parametrize("cache", ["5m", "1h", "off"])
 def test_the_cache_cannot_be_chosen(cache: str) -> None:
-    mapped = map_chat_settings(ModelSettings.model_validate({"cache": cache}), Capabilities(), RESERVED)
+    mapped = map_chat_settings(ModelSettings.model_validate({"cache": cache}), Capabilities())
     assert mapped == ({}, {"cache": f"{cache!r} cannot be requested: the provider caches by itself"})
 
 
 def test_unsupported_setting_is_left_out_and_named() -> None:
     capabilities = Capabilities(unsupported_settings=frozenset({"temperature", "seed"}), thinking=None)
-    mapped = map_chat_settings(ALL, capabilities, RESERVED)
+    mapped = map_chat_settings(ALL, capabilities)
     assert list(mapped.unsupported) == ["seed", "temperature", "thinking"]
     assert not mapped.body.keys() & {"seed", "temperature", "reasoning_effort"}
     assert mapped.body["top_p"] == 0.9
