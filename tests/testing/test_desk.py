@@ -92,6 +92,12 @@ def test_broken_invariant_names_the_tool_and_a_small_case() -> None:
         assert_case(report.desk, report.case)
 
 
+def test_assertion_without_a_message_is_quoted(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(DESK_FILE + "def invariant_empty():\n    assert LOADED == []\n")
+    with pytest.raises(CaseFailedError, match=r"invariant_empty: it does not hold: assert LOADED == \[\]"):
+        assert_case(load_desk(f"{tmp_path}/desk.py:DESK"), (Visit(),))
+
+
 def test_case_is_written_as_a_test() -> None:
     report = fuzz_tools(book, invariants=(invariant_no_red_room,))
     text = as_test(report, 'load_desk("desk.py:DESK")', command="turnwright fuzz --seed 1")
@@ -216,6 +222,7 @@ def test_hang_in_real_time_is_reported(waiting: Tool) -> None:
 
 @pytest.mark.slow
 def test_hang_in_a_thread_is_reported() -> None:
+    """The thread, which waits for ever, keeps no process from its end."""
     done = threading.Event()
 
     @tool
@@ -226,6 +233,9 @@ def test_hang_in_a_thread_is_reported() -> None:
 
     try:
         assert fault_of(wait_in_thread).startswith("wait_in_thread: never ends: call ")
+        workers = [thread for thread in threading.enumerate() if thread.name.startswith("AnyIO worker")]
+        assert workers
+        assert all(thread.daemon for thread in workers)
     finally:
         done.set()
 
@@ -320,11 +330,17 @@ def test_crash_between_effect_and_record_repeats_an_effect() -> None:
 
 
 @pytest.mark.slow
-def test_effect_of_an_idempotent_tool_that_happens_twice_is_a_warning() -> None:
-    """Without an invariant: the data of the module grows when the call runs again."""
-    module = here()
+def test_effect_of_an_idempotent_tool_that_happens_twice_is_reported(tmp_path: Path) -> None:
+    """Without an invariant: what grows when the call runs again is data, a warning, or a file, which is a fault."""
+    module, file = here(), tmp_path / "stamps.txt"
     stamps: list[str] = []
-    vars(module)["STAMPS"] = stamps
+    vars(module).update(STAMPS=stamps, FILE=file)
+
+    @tool(idempotent=True)
+    async def print_stamp(ctx: ToolContext) -> str:
+        """Print a stamp."""
+        file.write_text(f"{file.read_text()}{ctx.idempotency_key} ")
+        return "printed"
 
     @tool(idempotent=True)
     async def stamp(ctx: ToolContext) -> str:
@@ -335,6 +351,11 @@ def test_effect_of_an_idempotent_tool_that_happens_twice_is_a_warning() -> None:
     desk = Desk(Agent(name="Desk"), (stamp,), modules=(module,), reset=stamps.clear)
     (warning,) = fuzz_desk(desk, examples=40, seed=1).reached.warn()
     assert warning.startswith("stamp is declared idempotent, and a call that ran again after a crash added to STAMPS (")
+    desk = Desk(Agent(name="Desk"), (print_stamp,), modules=(module,), reset=lambda: file.write_text(""))
+    fault = str(fuzz_desk(desk, examples=40, seed=1).fault)
+    assert fault.startswith(
+        "print_stamp: is declared idempotent, and a call that ran again after a crash added to FILE"
+    )
 
 
 def test_calls_run_in_parallel_and_visits_together() -> None:
@@ -408,8 +429,8 @@ def test_tool_that_never_started_and_silent_hook_are_warnings() -> None:
     assert warnings == ["tool book never started (0 calls asked for it)", "hook never never decided anything"]
 
 
-def test_dropped_result_is_a_warning() -> None:
-    """The engine repairs it, so that the turn continues."""
+def test_dropped_result_is_a_fault() -> None:
+    """The engine repairs it, so that the turn continues, and the model reads that there is no result."""
 
     async def forget_results(messages: Sequence[Message]) -> list[Message]:
         return [message for message in messages if message.role != "tool"]
@@ -417,8 +438,8 @@ def test_dropped_result_is_a_warning() -> None:
     def build(**parts: Unpack[EngineParts]) -> Engine[None]:
         return Engine(history_processor=forget_results, **parts)
 
-    report = fuzz_tools(book, examples=5, build=build)
-    assert "a history_processor drops results of book: the engine repairs it" in list(report.reached.warn())
+    with pytest.raises(CaseFailedError, match=r"^hook forget_results, book: a result of book is dropped"):
+        assert_case(make_desk(book, build=build), (Visit(replies=(asks_for(("book", {"room": "red"})),)),))
 
 
 def drawn(schema: Mapping[str, JsonValue], desk: Desk, results: Sequence[str] = ()) -> list[JsonValue]:
@@ -460,6 +481,8 @@ UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
         ({"enum": ["A1", "B1"]}, {}, (), "B1"),
         ({"type": "integer", "minimum": 1, "maximum": 9999}, {}, (), 9999),
         ({"type": "integer", "exclusiveMinimum": 0}, {}, (), 1),
+        ({"type": "number", "minimum": 0, "maximum": 9.5}, {}, (), 0.29),
+        ({"type": "number", "minimum": 0, "maximum": 9.5}, {}, (), 9.5),
         ({"type": "string"}, {}, ('["A7", "A8"]',), "A8"),
         ({"type": "string"}, {}, ('{"orders": [{"order_id": "A9"}]}',), "A9"),
         ({"type": "string"}, {}, ("your order is no-4711.",), "no-4711"),
@@ -485,6 +508,22 @@ def test_values_come_from_the_domain(
 def test_strategy_of_the_user_is_the_only_source() -> None:
     desk = Desk(Agent(name="Desk"), values={"order": st.sampled_from(["E5", "E6"])})
     assert set(drawn({"type": "string"}, desk, ["G-1"])) == {"E5", "E6"}
+
+
+def test_accepted_arguments_are_values_under_their_names() -> None:
+    """A call that succeeded says that its order exists; texts that almost are such a value are drawn rarely."""
+    desk = Desk(Agent(name="Desk"))
+    domain = Domain(desk, 1)
+    domain.accepted.add_data({"order_id": "G-2", "note": "H-3"})
+    arguments = Arguments(domain, Random(1), Memory())  # noqa: S311 (repeatable, not secret)
+    schema: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {"order": {"type": "string"}},
+        "required": ["order"],
+    }
+    values = [str(arguments.draw(schema)) for _ in range(300)]
+    assert values.count("{'order': 'G-2'}") > values.count("{'order': 'g-2'}") > 0
+    assert "H-3" not in str(values)
 
 
 def test_constants_of_code_are_values() -> None:

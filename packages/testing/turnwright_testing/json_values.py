@@ -24,7 +24,8 @@ ArgumentValues = Mapping[str | type, st.SearchStrategy[object]]
 
 #: Texts that tools trip over, the plain ones first.
 TEXTS: Final[tuple[str, ...]] = ("a", "", "a b", "../a", "line\nbreak", "naïve ☃", '{"a": 1}', "\x00", "0")
-_NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 1e300)
+#: Numbers that arithmetic trips over, the plain ones first: times 100, most of the fractions are not whole.
+_NUMBERS: Final = (0.5, 1.0, 0.0, -1.0, 0.07, 0.29, 2.675, 19.99, 1e300)
 _TYPES: Final[Mapping[type, str]] = {
     str: "string",
     int: "integer",
@@ -176,8 +177,9 @@ class _Reader:
                 return _whole_numbers(math.ceil(low), math.floor(high))
             case "number":
                 low, high = _bounds(schema, 0.001)
-                fitting = [number for number in _NUMBERS if low <= number <= high]
-                return st.sampled_from(fitting) if fitting else st.just(low)
+                stated = [bound for bound in (low, high) if bound in schema.values()]
+                fitting = [*stated, *(number for number in _NUMBERS if low <= number <= high)]
+                return st.sampled_from(fitting or [low])
             case "boolean":
                 return st.booleans()
             case _:

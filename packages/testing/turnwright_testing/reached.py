@@ -41,7 +41,7 @@ class Reached:
             self.invariants[name].update(())
         deciding = [hook for hook in hooks if not isinstance(hook, Hooks) or _decides(hook)]
         for hook in (*deciding, *agent.output_validators):
-            self.hooks[str(getattr(hook, "name", getattr(hook, "__name__", hook)))].update(())
+            self.hooks[name_of(hook)].update(())
 
     def expect_tools(self, tools: Iterable[str]) -> None:
         """Note tools that a run is to start."""
@@ -75,6 +75,11 @@ class Reached:
                 counts = ", ".join(f"{event} {number}" for event, number in events.items())
                 yield f"  {title} {name}: {counts or 'never'}"
         yield from (f"  turns {ending}: {number}" for ending, number in self.ends.most_common())
+
+
+def name_of(hook: object) -> str:
+    """Return the name of a hook, a guardrail or a validator."""
+    return str(getattr(hook, "name", getattr(hook, "__name__", hook)))
 
 
 def _decides(hook: Hooks[object]) -> bool:

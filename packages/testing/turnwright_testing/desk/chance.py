@@ -8,6 +8,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright.agent import OUTPUT_TOOL
+from turnwright.context import JsonObject
 from turnwright.journal.answers import ANSWERABLE, Answer, approve, settled
 from turnwright.message import ToolSpec
 from turnwright.model.protocol import ModelRequest, ModelResponse
@@ -145,6 +146,7 @@ class Chance:
             return settled(self._arguments.draw(interrupt.schema))
         return settled(self._random.choice(TEXTS))
 
-    def hear(self, result: str) -> None:
-        """Remember the values of a result."""
+    def hear(self, result: str, accepted: JsonObject) -> None:
+        """Remember the values of a result, and those of the arguments."""
         self._memory.add(result)
+        self._domain.accepted.add_data(accepted)

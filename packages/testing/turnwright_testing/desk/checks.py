@@ -4,6 +4,7 @@ import ast
 import inspect
 import sys
 import textwrap
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
@@ -49,7 +50,7 @@ class Checks:
             except AssertionError as error:
                 events["reached"] += 1
                 if parameters != {"requests"} or not self._is_about_own_words(invariant, values["requests"]):
-                    yield name, str(error).partition("\n")[0] or "it does not hold"  # pytest explains in further lines
+                    yield name, str(error).partition("\n")[0] or _failed_line(error)  # pytest explains in further lines
                 continue
             except Exception as error:  # noqa: BLE001 (the user's code: an invariant that fails does not hold)
                 yield name, f"{type(error).__name__}: {error}"
@@ -74,6 +75,12 @@ def _assertions_of(invariant: Invariant) -> frozenset[int]:
     except (OSError, TypeError, SyntaxError):
         return frozenset()
     return frozenset(node.lineno + first - 1 for node in ast.walk(tree) if isinstance(node, ast.Assert))
+
+
+def _failed_line(error: AssertionError) -> str:
+    """Return the line of an assertion without a message."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"it does not hold: {frames[-1].line}" if frames and frames[-1].line else "it does not hold"
 
 
 class _Executed:

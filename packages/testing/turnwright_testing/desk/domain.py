@@ -19,6 +19,7 @@ from uuid import UUID
 
 from pydantic import JsonValue
 
+from turnwright.context import JsonObject
 from turnwright.tools import Tool
 from turnwright_testing.json_values import (
     ChosenValues,
@@ -37,6 +38,10 @@ from .world import rows_of
 _MOST: Final = 50
 _DEEPEST: Final = 3
 _LONGEST: Final = 120
+#: How often a value is one of a result under this name, an argument that was accepted under it, one of any result,
+#: and one of the desk's data; and how often a text is one that is almost the same.
+_SHARES: Final = (35, 30, 15, 20)
+_VARIES: Final = 0.06
 #: Numbers above the limits of most desks.
 _LARGE: Final = (100, 1_000, 10_000)
 #: A word of a text that looks like an id, a name or a number: it has a digit, a capital inside, or one of `@-_.:`.
@@ -74,6 +79,8 @@ class Domain:
         self.texts = list(dict.fromkeys(value for value in world if isinstance(value, str)))
         whole = [value for value in world if isinstance(value, int)]
         self.numbers = sorted({near for value in (*whole, *_LARGE) for near in (value - 1, value, value + 1)})
+        #: The arguments of calls that succeeded, in this case and in those before it.
+        self.accepted = Memory()
         self._pools: dict[str, list[object]] = {}
         self._chosen: dict[str, ChosenValues] = {}
 
@@ -98,7 +105,7 @@ class Domain:
 
 
 class Memory:
-    """The values that the results of one case had, by the name under which they came."""
+    """Values that results or arguments had, by the name under which they came."""
 
     def __init__(self) -> None:
         self.values: list[JsonValue] = []
@@ -110,6 +117,10 @@ class Memory:
             data: JsonValue = json.loads(text)
         except ValueError:
             data = [text, *_WORD.findall(text)]
+        self.add_data(data)
+
+    def add_data(self, data: JsonValue | JsonObject) -> None:
+        """Remember the values of JSON."""
         for name, value in _leaves("", data):
             known_values = self._by_name.setdefault(name, [])
             if value not in known_values:
@@ -171,19 +182,23 @@ class Arguments:
         is_fixed = any(key in schema for key in ("enum", "const"))
         stays = 0.8 if schema.get("examples") else 0.35
         if not is_fixed and self._random.random() >= stays:
-            candidates = self._candidates(name)
-            fitting = [candidate for candidate in candidates if _fits(schema, candidate)]
-            if fitting:
-                return self._random.choice(fitting)
+            sources = [[item for item in source if _fits(schema, item)] for source in self._sources(name)]
+            shares = [share if source else 0 for share, source in zip(_SHARES, sources, strict=True)]
+            if any(shares):
+                return self._varied(schema, self._random.choice(*self._random.choices(sources, shares)))
         return value  # type: ignore[return-value]  # pools have JSON values
 
-    def _candidates(self, name: str) -> Sequence[JsonValue]:
-        namesakes, chance = self._memory.of(name), self._random.random()
-        if namesakes and chance < 0.5:  # noqa: PLR2004 (the share of each source)
-            return namesakes
-        if self._memory.values and chance < 0.7:  # noqa: PLR2004 (as above)
-            return self._memory.values
-        return [*self._domain.texts, *self._domain.numbers]
+    def _sources(self, name: str) -> tuple[Sequence[JsonValue], ...]:
+        """Return the values of each source, in the order of the shares."""
+        domain, memory = self._domain, self._memory
+        return memory.of(name), domain.accepted.of(name), memory.values, (*domain.texts, *domain.numbers)
+
+    def _varied(self, schema: Schema, value: JsonValue) -> JsonValue:
+        """Return the value, or rarely one that a careless comparison takes for it."""
+        if isinstance(value, str) and self._random.random() < _VARIES:
+            variant = self._random.choice((value.swapcase(), f"{value} ", f"../{value}"))
+            return variant if _fits(schema, variant) else value
+        return value
 
 
 def _may_be(schema: JsonValue, value: object) -> bool:
@@ -226,7 +241,7 @@ def _between(value: float, low: JsonValue, high: JsonValue) -> bool:
     return not (isinstance(low, int | float) and value < low) and not (isinstance(high, int | float) and value > high)
 
 
-def _leaves(name: str, data: JsonValue) -> Iterator[tuple[str, JsonValue]]:
+def _leaves(name: str, data: JsonValue | JsonObject) -> Iterator[tuple[str, JsonValue]]:
     if isinstance(data, Mapping):
         for key, value in data.items():
             yield "", key

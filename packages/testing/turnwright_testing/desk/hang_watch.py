@@ -38,6 +38,19 @@ def voluntary_waits() -> int:
     return resource.getrusage(scope).ru_nvcsw
 
 
+@contextmanager
+def daemon_threads() -> Iterator[None]:
+    """Make daemons of the threads that begin in a block: one that hangs keeps no process from its end."""
+    parent = threading.current_thread()
+    before = parent.daemon
+    # A thread takes it from its parent; a running one may not change it by its public name.
+    parent._daemonic = True  # type: ignore[attr-defined]  # noqa: SLF001 (as above)
+    try:
+        yield
+    finally:
+        parent._daemonic = before  # type: ignore[attr-defined]  # noqa: SLF001 (as above)
+
+
 class BlockedLoopError(BaseException):
     """Raised in the frame that blocks the event loop. Not an `Exception`, which tools catch."""
 

@@ -1,6 +1,7 @@
 """Plays the visits of a case with the desk's real tools, and collects its faults."""
 
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Final, Literal, Protocol
 import anyio
 
 from turnwright.agent import OUTPUT_TOOL
+from turnwright.context import JsonObject
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
@@ -22,20 +24,20 @@ from turnwright.store import MemoryStore, Store
 from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.pairing import NO_RESULT
-from turnwright_states import EndReason
+from turnwright_states import CallStatus, EndReason
 from turnwright_states import facts as f
 from turnwright_states.limits import TOOL_TIMEOUT
 from turnwright_testing.faults import FaultyStore, StoreCall
 from turnwright_testing.flaky import FlakyModel
 from turnwright_testing.play import without_models
-from turnwright_testing.reached import Reached, ReachedTurns
+from turnwright_testing.reached import Reached, ReachedTurns, name_of
 
 from .checks import Checks
 from .desk import Desk
-from .hang_watch import BlockedLoopError, HangWatch
+from .hang_watch import BlockedLoopError, HangWatch, daemon_threads
 from .own_words import OwnWords
 from .visit import Reply, Visit, Visits
-from .watched_tool import ToolWatch, place_of_frame, waiting_functions
+from .watched_tool import ToolWatch, place_in_threads, place_of_frame, waiting_functions
 from .world import grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
@@ -49,6 +51,8 @@ _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
 _NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
 #: Seconds beyond the longest time limit of a tool, after which a turn without a new fact hangs.
 _BEYOND: Final = 60.0
+#: The most seconds that a thread gets to end.
+_REST: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +84,8 @@ class Guest(Protocol):
         """Return the answers at a pause of the visit, the `number`-th from 0."""
         ...
 
-    def hear(self, result: str) -> None:
-        """Take note of the result of a call."""
+    def hear(self, result: str, accepted: JsonObject) -> None:
+        """Take note of the result of a call, and of its arguments if it succeeded."""
         ...
 
 
@@ -102,7 +106,7 @@ class Script:
         scripted = answers[number] if number < len(answers) else {}
         return {interrupt.id: scripted.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
-    def hear(self, result: str) -> None:
+    def hear(self, result: str, accepted: JsonObject) -> None:
         """Do nothing: a script learns nothing."""
 
 
@@ -133,15 +137,24 @@ class Rehearsal:
         #: The tools of each turn whose calls have results, and the hooks that decided; and those since the last check.
         self._acts: dict[str, dict[str, None]] = {}
         self._recent: dict[str, None] = {}
+        #: The hooks, the guardrails and the validators of the last engine and the agent.
+        self._watchers: list[str] = []
+        #: The history processor of the last engine; empty without one.
+        self._shortener = ""
         self._results: dict[tuple[str, str], str] = {}
-        #: The call that a crash cut off between its effect and its record, with the sizes of the world at that time.
-        self._interrupted: tuple[tuple[str, str], dict[str, int]] | None = None
+        self._arguments: dict[tuple[str, str], JsonObject] = {}
+        self._interrupted: _Crash | None = None
+        #: The turn of a process that is going to die.
+        self._mortal: set[str] = set()
+        #: The sizes of the world when the last call started of a process that is going to die.
+        self._before: dict[str, int] = {}
 
     def play(self) -> "Rehearsal":
         """Play the case from the beginning of the outside world. Raises `ConfigError` for a desk that cannot run."""
+        self._let_threads_end()
         self._desk.reset()
         try:
-            with self._watch.alarm():
+            with self._watch.alarm(), daemon_threads():
                 options = {"loop_factory": self._watch.make_loop}
                 anyio.run(self._play, backend="asyncio", backend_options=options)
         except (ConfigError, KeyboardInterrupt):
@@ -175,6 +188,7 @@ class Rehearsal:
         model = _RehearsedModel(partial(self._reply, place, turn))
         # Visits that begin together are of one process, and their journal is open in it.
         store = _DyingStore(self._disk, visit.dies_at if is_alone else None)
+        self._mortal = {turn} if is_alone and visit.dies_at is not None else set()
         engine = self._engine(model, store)
         self._expect(turn, engine)
         begin = partial(
@@ -209,8 +223,13 @@ class Rehearsal:
         hooks = [*setup.hooks, *setup.guardrails, *agent.hooks, *agent.guardrails]
         names = [tool.name for tool in self._tools if agent.may_use(tool.name, delegates=tool.delegates)]
         self._reached.expect(agent, hooks, names, [invariant.__name__ for invariant in self._desk.invariants])
+        self._watchers = [
+            *(f"hook {name_of(hook)}" for hook in hooks),
+            *(getattr(validator, "__name__", "validator") for validator in agent.output_validators),
+        ]
         if setup.history_processor is not None:
-            self._act(turn, f"hook {getattr(setup.history_processor, '__name__', 'history_processor')}")
+            self._shortener = f"hook {getattr(setup.history_processor, '__name__', 'history_processor')}"
+            self._act(turn, self._shortener)
 
     async def _answer(self, engine: Engine[None], place: int, result: TurnResult) -> TurnResult:
         """Answer the pauses of a turn until it ends."""
@@ -259,10 +278,9 @@ class Rehearsal:
         for part in (part for message in request.messages for part in message.parts):
             if isinstance(part, ToolResultPart) and part.text == NO_RESULT:
                 result = self._results.get((turn, part.call), NO_RESULT)
-                if result != NO_RESULT:
-                    self._reached.warnings[
-                        f"a history_processor drops results of {part.name}: the engine repairs it"
-                    ] = None
+                if result != NO_RESULT and self._shortener:
+                    detail = f"a result of {part.name} is dropped, and the model reads that there is none"
+                    self._note(f"{self._shortener}, {part.name}", "drops a result", detail)
 
     def _observe(self, event: TurnEvent) -> None:
         if not isinstance(event, FactEvent):
@@ -273,32 +291,47 @@ class Rehearsal:
         for decision in getattr(fact, "decisions", ()):
             self._act(turn, f"hook {decision['hook']}")
         match fact:
+            case f.ModelReplied():
+                self._arguments |= {(turn, call.id): call.arguments or {} for call in fact.calls}
             case f.CallStarted():
                 self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
+                if turn in self._mortal:
+                    self._before = sizes_of(self._desk.modules)
             case f.CallWaiting():
                 if (turn, fact.call) in self._open_calls:  # it ran, and waits in the middle of its work
                     self._act(turn, self._open_calls.pop((turn, fact.call)))
             case f.CallSettled():
                 self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
                 self._results[turn, fact.call] = fact.result
-                self._compare_world(turn, fact.call)
-                self._guest.hear(fact.result)
+                self._compare_world(turn, fact.call, fact.status)
+                accepted = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
+                self._guest.hear(fact.result, accepted)
             case _:
                 return
         if not self._open_calls:
             self._check(turn)
 
-    def _compare_world(self, turn: str, call: str) -> None:
-        """Warn of an effect that happened again when the call of an idempotent tool ran again after a crash."""
-        if self._interrupted is not None and self._interrupted[0] == (turn, call):
-            name = self._facts.tool(turn, call)
-            tool = next((tool for tool in self._desk.tools if tool.name == name), None)
-            again = grown(self._interrupted[1], sizes_of(self._desk.modules))
-            if again and tool is not None and tool.idempotent and not tool.read_only:
-                text = f"{name} is declared idempotent, and a call that ran again after a crash added to "
-                if not any(warning.startswith(text) for warning in self._reached.warnings):
-                    self._reached.warnings[text + again[0]] = None
-        self._interrupted = None
+    def _compare_world(self, turn: str, call: str, status: CallStatus) -> None:
+        """Look at the effect of the call that a crash cut off, now that it has its result.
+
+        An effect whose call ended as unknown is counted. An idempotent tool that wrote again, when the call ran again,
+        is a fault if it wrote to a file or a database, and else a warning: data of a module may be notes of a test.
+        """
+        crash, self._interrupted = self._interrupted, None
+        if crash is None or crash.call != (turn, call):
+            return
+        name = self._facts.tool(turn, call)
+        tool = next((tool for tool in self._desk.tools if tool.name == name), None)
+        if status is CallStatus.UNKNOWN and grown(crash.before, crash.after):
+            self._reached.tools[name]["effect untold"] += 1
+        if tool is None or not tool.idempotent or tool.read_only:
+            return
+        again, lasting = (grown(crash.after, sizes_of(self._desk.modules, is_lasting)) for is_lasting in (False, True))
+        text = "is declared idempotent, and a call that ran again after a crash added to"
+        if lasting:
+            self._note(name, "writes again", f"{text} {lasting[0]}")
+        elif again and not any(warning.startswith(f"{name} {text}") for warning in self._reached.warnings):
+            self._reached.warnings[f"{name} {text} {again[0]}"] = None
 
     def _act(self, turn: str, name: str) -> None:
         if name == OUTPUT_TOOL:
@@ -308,8 +341,8 @@ class Rehearsal:
 
     def _check(self, turn_id: str, **values: object) -> None:
         """Evaluate the invariants that take these values, and name those who acted since the last check."""
-        # At the first request of a turn, those acted who made the conversation before it.
-        earlier = {name: None for acts in self._acts.values() for name in acts}
+        # At the first request of a turn, those acted who made the conversation before it, and who let the prompt pass.
+        earlier = {name: None for acts in (*self._acts.values(), self._watchers) for name in acts}
         actors = (self._acts.get(turn_id) or earlier) if values else self._recent
         for name, detail in self._checks.broken(values):
             self._note(self._subject(actors), name, f"{name}: {detail}")
@@ -332,12 +365,20 @@ class Rehearsal:
 
     def _die(self, turn: str) -> None:
         """Forget what the dead process knew: the calls that it worked on."""
+        with self._watch.paused():
+            self._let_threads_end()
         self._interrupted = None
         if len(self._open_calls) == 1:  # else the world is changed by several calls
-            self._interrupted = next(iter(self._open_calls)), sizes_of(self._desk.modules)
+            self._interrupted = _Crash(next(iter(self._open_calls)), self._before, sizes_of(self._desk.modules))
         for key in [key for key in self._open_calls if key[0] == turn]:
             name = self._open_calls.pop(key)
             self._reached.tools[name]["crashed in"] += 1
+
+    def _let_threads_end(self) -> None:
+        """Wait a moment for the work in threads that a dead process or a canceled call left behind."""
+        end = time.monotonic() + _REST
+        while place_in_threads(self._desk.files) and time.monotonic() < end:
+            time.sleep(0.001)
 
     def _hang(self, frame: FrameType | None, *, is_timed: bool) -> None:
         works, files = [*self._tool_watch.running.values()], self._desk.files
@@ -362,10 +403,18 @@ class Rehearsal:
             self.faults.append(Fault(subject, kind, detail, is_timed))
 
     def _subject(self, actors: Mapping[str, None] | None = None) -> str:
-        """Return the names of those who acted: tools, then hooks; else the functions of the agent, or its name."""
+        """Return the names of those who acted: tools, then hooks; else those who let it pass, or the agent's name."""
         names = sorted(self._recent if actors is None else actors, key=lambda name: name.startswith("hook "))
-        functions = [getattr(validator, "__name__", "validator") for validator in self._agent.output_validators]
-        return ", ".join(names or functions) or self._agent.name
+        return ", ".join(names or self._watchers) or self._agent.name
+
+
+@dataclass(frozen=True, slots=True)
+class _Crash:
+    """A call that a crash cut off between its effect and its record: the sizes of the world before and after it."""
+
+    call: tuple[str, str]
+    before: Mapping[str, int]
+    after: Mapping[str, int]
 
 
 class _RehearsedModel(FlakyModel):

@@ -26,6 +26,8 @@ from .hang_watch import BlockedLoopError, voluntary_waits
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
 _ASLEEP: Final = 0.1
 _AT_WORK: Final = 1.0
+#: The name of a thread in which a plain function runs.
+_WORKER: Final = "AnyIO worker thread"
 #: Errors of a tool that are for the model, for a person, or for the end of the process.
 _MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, GeneratorExit)
 
@@ -41,7 +43,7 @@ class Work:
 
     def where(self, files: frozenset[str]) -> str:
         """Return the place in these files where the work waits."""
-        return _place_of(self.coroutine, files) or _place_in_threads(files)
+        return _place_of(self.coroutine, files) or place_in_threads(files)
 
 
 class OnFault(Protocol):
@@ -86,7 +88,7 @@ class ToolWatch:
             raise
         except anyio.get_cancelled_exc_class() as error:
             if not tool.has_own_timeout and anyio.current_time() - start >= TOOL_TIMEOUT:
-                place = place_of_error(error, self.files) or _place_in_threads(self.files)
+                place = place_of_error(error, self.files) or place_in_threads(self.files)
                 self._on_fault(
                     tool.name,
                     "never ends",
@@ -145,7 +147,7 @@ def place_of_error(error: BaseException, files: frozenset[str]) -> str:
 def waiting_functions(files: frozenset[str]) -> dict[str, str]:
     """Return the functions in these files that wait, in a task or in a thread, each with its place."""
     coroutines = [task.get_coro() for task in asyncio.all_tasks()]
-    places = [*sorted(_place_of(coroutine, files) for coroutine in coroutines), _place_in_threads(files)]
+    places = [*sorted(_place_of(coroutine, files) for coroutine in coroutines), place_in_threads(files)]
     return {place.rpartition(" in ")[2]: place for place in places if place}
 
 
@@ -167,11 +169,11 @@ def _place_of(coroutine: object, files: frozenset[str]) -> str:
     return place
 
 
-def _place_in_threads(files: frozenset[str]) -> str:
-    """Return the place of the first other thread in these files."""
+def place_in_threads(files: frozenset[str]) -> str:
+    """Return the place in these files of the first worker thread that is there; empty if none is."""
     frames = sys._current_frames()  # noqa: SLF001 (documented)
-    frames.pop(threading.get_ident(), None)
-    return next(filter(None, (place_of_frame(frame, files) for frame in frames.values())), "")
+    workers = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == _WORKER]
+    return next(filter(None, (place_of_frame(frame, files) for frame in workers)), "")
 
 
 def _show(frame: FrameType) -> str:

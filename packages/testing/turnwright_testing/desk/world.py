@@ -13,6 +13,8 @@ _MOST_FILES: Final = 100
 _CONTAINERS: Final = (list, dict, set, Mapping)
 #: The beginning of a file that is a database.
 _SQLITE: Final = b"SQLite format 3"
+#: The ends of the names of files beside a database, which come and go.
+_BESIDE: Final = ("-wal", "-shm", "-journal")
 
 
 def rows_of(database: sqlite3.Connection | Path, most: int) -> Iterator[tuple[str, list[tuple[object, ...]]]]:
@@ -37,10 +39,11 @@ def _is_database(path: Path) -> bool:
         return False
 
 
-def sizes_of(modules: Sequence[ModuleType]) -> dict[str, int]:
+def sizes_of(modules: Sequence[ModuleType], is_lasting: bool = False) -> dict[str, int]:
     """Return how much each container of the modules has, by its name: its items, its rows, its files and their bytes.
 
-    Containers are data, databases, and paths of files and folders, also as attributes of the modules' objects.
+    Containers are data, databases, and paths of files and folders, also as attributes of the modules' objects. With
+    `is_lasting`, data in memory is left out.
     """
     names = {module.__name__ for module in modules}
     values = [item for module in modules for item in vars(module).items()]
@@ -51,7 +54,8 @@ def sizes_of(modules: Sequence[ModuleType]) -> dict[str, int]:
         for field, item in getattr(value, "__dict__", {}).items()
         if not field.startswith("__")
     ]
-    return dict(_sizes([*values, *inner]))
+    chosen = [(name, item) for name, item in (*values, *inner) if not is_lasting or not isinstance(item, _CONTAINERS)]
+    return dict(_sizes(chosen))
 
 
 def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
@@ -69,7 +73,8 @@ def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
 def _sizes_of_files(name: str, path: Path) -> Iterator[tuple[str, int]]:
     """Return the bytes of a file, the rows of one that is a database, or the files of a folder and their bytes."""
     try:
-        files = sorted(file for file in path.iterdir() if file.is_file())[:_MOST_FILES] if path.is_dir() else [path]
+        inner = [file for file in path.iterdir() if file.is_file()] if path.is_dir() else [path]
+        files = sorted(file for file in inner if not file.name.endswith(_BESIDE))[:_MOST_FILES]
         if path.is_dir():
             yield name, len(files)
         for file in files:
