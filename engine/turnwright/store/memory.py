@@ -46,7 +46,6 @@ from .sessions import SessionInfo
 
 if TYPE_CHECKING:
     from .annotations import Annotation, AnnotationKind
-    from .copies import TurnColumns
 
 #: The states in which nothing is due without a request.
 _RESTS: Final = FINAL | {State.PAUSED}
@@ -195,30 +194,6 @@ class MemoryStore:
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         return self._stored(turn_id).claim_spans
-
-    async def columns(self, turn_id: str) -> "TurnColumns":
-        """See `CopyingStore.columns`. Of the appends it keeps the first under each claim."""
-        from .copies import AppendColumns, TurnColumns  # noqa: PLC0415 (few programs replay)
-
-        turn = self._stored(turn_id)
-        spans, status = turn.claim_spans, turn.status
-        ends = [*(span.first - 1 for span in spans[1:]), turn.seq]
-        return TurnColumns(
-            {
-                "created_at": turn.new.created_at,
-                "updated_at": turn.updated_at,
-                "epoch": turn.epoch,
-                "state": str(status.state),
-                "reason": None if status.reason is None else str(status.reason),
-                "steps": status.steps,
-                "tool_calls": status.tool_calls,
-                "due_at": status.due_at,
-            },
-            [
-                AppendColumns(span.first, end, {"at": span.began, "epoch": span.epoch})
-                for span, end in zip(spans, ends, strict=True)
-            ],
-        )
 
     async def get(self, turn_id: str) -> TurnRow:
         return self._stored(turn_id).row

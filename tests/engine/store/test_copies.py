@@ -9,7 +9,7 @@ from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, tool
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.store import MemoryStore, SqliteStore, Store, open_store
+from turnwright.store import SqliteStore, Store, open_store
 from turnwright.store.copies import AppendColumns, CopyingStore, TurnColumns, check_columns
 from turnwright_states import InvalidJournalError
 from turnwright_states.facts import Fact
@@ -35,11 +35,9 @@ async def paused_and_resumed(store: Store) -> tuple[Sequence[tuple[int, Fact]], 
         return await store.facts(ended.id), await store.columns(ended.id)
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """A store of each kind."""
-    if request.param == "memory":
-        return MemoryStore()
+    """Each store that has columns."""
     if request.param == "sqlite":
         return SqliteStore(tmp_path / "turns.db")
     if PostgresServer.reason_missing():
