@@ -4,7 +4,8 @@ The help of a command loads this module, so functions load what only values need
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,7 +15,7 @@ import typer
 
 from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError
-from turnwright.model.providers import PROVIDERS
+from turnwright.model.providers import LOCAL, PROVIDERS, open_model, openai_base_url, split_name, whole_name
 from turnwright.store.address import SCHEMES
 
 from .process import say
@@ -28,10 +29,14 @@ if TYPE_CHECKING:
     from turnwright.driver.subagents import AgentTool
     from turnwright.journal.fork_changes import ForkChanges
     from turnwright.model.model_settings import ModelSettings
+    from turnwright.model.protocol import Model
     from turnwright.tools import Tool
     from turnwright.tools.load import LoadedTools
 
 DEFAULT_STORE: Final = "sqlite:///turns.db"
+#: The model where no flag names one: OpenAI needs a real name, and a server with one model takes any.
+DEFAULT_MODEL: Final = "gpt-5-mini"
+ANY_MODEL: Final = "default"
 
 #: The flag of each setting that has one, by key.
 FLAGS: Final[Mapping[str, str]] = {
@@ -406,6 +411,41 @@ def _pairs(pairs: Sequence[str] | None, flag: str, form: str) -> "dict[str, Json
 
 def _not_json(constant: str) -> Never:
     raise ValueError(constant)
+
+
+def model_named(name: str | None, base_url: str | None) -> str:
+    """Return the full name of a model, as `open_model` takes it.
+
+    For None, return the model of the configured endpoint, or else the embedded model. A Claude model is asked at
+    Anthropic, unless an endpoint is named.
+    """
+    endpoint = base_url or openai_base_url()
+    if name is None:
+        configured = endpoint or os.environ.get("OPENAI_API_KEY")
+        return (ANY_MODEL if endpoint else DEFAULT_MODEL) if configured else LOCAL.name
+    return whole_name(name, endpoint)
+
+
+def open_models(
+    name: str, agent: "Agent | None", base_url: str | None, timeout: float | None = None
+) -> "tuple[Model, Callable[[str], Model]]":
+    """Open a model, and return it with a function that finds the model of an agent by its name.
+
+    The model of `agent` is this one, whichever model the agent names. `base_url` is used only for models of the same
+    API as `name`.
+    """
+    served = open_model(name, base_url=base_url, timeout=timeout)
+    agent_model = None if agent is None else agent.model
+    models = {model_name: served for model_name in (served.name, name, agent_model) if model_name is not None}
+
+    def find(model_name: str) -> "Model":
+        if model_name not in models:
+            whole = model_named(model_name, base_url)
+            same = split_name(whole)[0] == split_name(name)[0]
+            models[model_name] = open_model(whole, base_url=base_url if same else None, timeout=timeout)
+        return models[model_name]
+
+    return served, find
 
 
 def choose_tools(module: str | None, root: Path) -> "LoadedTools":

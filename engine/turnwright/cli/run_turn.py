@@ -17,7 +17,6 @@ from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.subturns import unfinished_below
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import FilePart
-from turnwright.model.providers import open_model
 from turnwright.runtime.engine import Engine
 from turnwright.store import Store, TurnRow
 from turnwright.transcript.events import TurnEvent
@@ -27,18 +26,18 @@ from turnwright_states.facts import TurnStarted
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
 from .interactive import Answers, FollowedTurn, execute
-from .models import model_named, models_for
 from .options import (
     DriverFlags,
     EngineFlags,
     choose_hooks,
     choose_tools,
     configuration,
+    model_named,
+    open_models,
     read_agents_of,
     read_metadata,
     read_schema,
     read_settings,
-    with_helpers,
 )
 from .process import piped, say
 from .prompts import can_ask
@@ -48,7 +47,7 @@ from .signals import Opening
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import resumed_by
 from .turn_plan import TurnFlags, plan_turn, same_agent
-from .worker_engine import engine_with, with_mcp
+from .worker_engine import open_engine
 
 if TYPE_CHECKING:
     from turnwright.runtime.turn_stream import TurnStream
@@ -226,26 +225,24 @@ def engine_for(
         )
     url = saved.endpoint(flags.base_url)
     timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
-    model_id = model_named(saved.model or model or started.model, url)
-    served = open_model(model_id, base_url=url, timeout=timeout)
     options = said_so.engine_options()
     options["limits"] = saved.limits or Limits()
-    make = partial(
-        engine_with,
-        options,
-        model=served,
-        models=models_for(served, model_id, same_agent(started), url, timeout),
-        store=store,
-        on_event=[on_event],
-    )
-    own = choose_tools(flags.tools or saved.tools, saved.root or Path())
-    hooks, guardrails = choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks)
     if flags.agents is None:
         registered, helpers = saved.registered(), saved.helpers()
     else:
         registered, helpers = read_agents_of(flags.agents, said_so)
-    make = partial(make, make_deps=own.make_deps, hooks=hooks, guardrails=guardrails, agents=registered)
-    return with_mcp(flags.mcp or saved.mcp, make, with_helpers(own.tools, helpers))
+    model_id = model_named(saved.model or model or started.model, url)
+    return open_engine(
+        options,
+        models=open_models(model_id, same_agent(started), url, timeout),
+        tools=choose_tools(flags.tools or saved.tools, saved.root or Path()),
+        hooks=choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks),
+        servers=flags.mcp or saved.mcp,
+        agents=registered,
+        helpers=helpers,
+        store=store,
+        on_event=[on_event],
+    )
 
 
 async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool, dict[str, Journal], frozenset[str]]:

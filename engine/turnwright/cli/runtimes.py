@@ -11,8 +11,15 @@ from turnwright.errors import ConfigError
 from turnwright.model.providers import split_name
 from turnwright.store.address import SCHEMES, find_scheme, open_store
 
-from .models import model_named
-from .options import AddressOption, AgentQueuesOption, EngineFlags, NamespaceOption, QueueOption, first_given
+from .options import (
+    AddressOption,
+    AgentQueuesOption,
+    EngineFlags,
+    NamespaceOption,
+    QueueOption,
+    first_given,
+    model_named,
+)
 
 if TYPE_CHECKING:
     from turnwright.model.model_settings import ModelSettings

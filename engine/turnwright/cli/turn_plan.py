@@ -1,8 +1,7 @@
 """From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,19 +15,28 @@ from turnwright.errors import ConfigError, StoreError
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.event_bus import Observer
 from turnwright.model.model_settings import ModelSettings, merge_settings
-from turnwright.model.providers import open_model, split_name
+from turnwright.model.protocol import Model
+from turnwright.model.providers import split_name
 from turnwright.tools.load import names_code
 from turnwright.transcript.request_builder import settings_in
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
 from . import process
-from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, configuration, with_helpers, with_limits
+from .options import (
+    DriverFlags,
+    choose_agent,
+    choose_hooks,
+    choose_tools,
+    configuration,
+    model_named,
+    open_models,
+    with_limits,
+)
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
 from .signals import Opening
-from .worker_engine import engine_with, with_mcp
+from .worker_engine import open_engine
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
@@ -104,7 +112,6 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     model_id = model_named(model_asked, url)
     if not service.embedded and flags.model is not None:
         chosen = chosen.model_copy(update={"model": model_id})  # workers know of a turn only what its journal has
-    served = open_model(model_id, base_url=url, timeout=timeout) if service.embedded else WorkersModel(model_id)
     tools = flags.tools or saved.tools or said_so.settings.tools
     root = flags.root or saved.root or Path(said_so.settings.root)
     hooks = flags.hooks or saved.hooks or said_so.settings.hooks
@@ -113,15 +120,6 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
         _need_code(before, acting, checking)
     sources = saved.agents if not flagged and before is not None else _sources_of_code(chosen, helpers, flags, said_so)
     servers = flags.mcp or saved.mcp or tuple(map(Path, said_so.settings.mcp))
-    make = partial(
-        engine_with,
-        options,
-        model=served,
-        models=models_for(served, model_id, chosen, url, timeout) if service.embedded else WorkersModel.named,
-        store=service.store(turn_flags.store),
-        runtime=service.runtime(),
-        on_event=on_event if service.embedded else [],
-    )
     saved = SavedOptions.of(
         model=model_id,
         base_url=url,
@@ -137,10 +135,22 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
     )
     earlier = {} if before is None else SavedOptions.others_in(before.metadata)
     metadata = {**earlier, **turn_flags.metadata, **saved.to_json()}
-    own = choose_tools(tools, root)
-    registered = saved.registered() if before is not None and not flagged else []
-    make = partial(make, make_deps=own.make_deps, hooks=acting, guardrails=checking, agents=registered)
-    opening = with_mcp(servers, make, with_helpers(own.tools, helpers))
+    if service.embedded:
+        models: tuple[Model, Callable[[str], Model]] = open_models(model_id, chosen, url, timeout)
+    else:
+        models = WorkersModel(model_id), WorkersModel.named
+    opening = open_engine(
+        options,
+        models=models,
+        tools=choose_tools(tools, root),
+        hooks=(acting, checking),
+        servers=servers,
+        agents=saved.registered() if before is not None and not flagged else [],
+        helpers=helpers,
+        store=service.store(turn_flags.store),
+        runtime=service.runtime(),
+        on_event=on_event if service.embedded else [],
+    )
     settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)

@@ -1,4 +1,4 @@
-"""From the flags of `worker` and `serve --drive` to an engine that drives the turns of other processes."""
+"""Opens the engines of commands that drive turns."""
 
 import logging
 import os
@@ -6,38 +6,38 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
-from turnwright.context import DepsFactory, GuardrailBase, HooksBase
-from turnwright.driver.subagents import agent_tools, primary_agents
+from turnwright.context import GuardrailBase, HooksBase
+from turnwright.driver.subagents import AgentTool, agent_tools, primary_agents
 from turnwright.errors import ConfigError
 from turnwright.journal.event_bus import Observer
 from turnwright.journal.links import Links
 from turnwright.model.protocol import Model
-from turnwright.model.providers import LOCAL, open_model
+from turnwright.model.providers import LOCAL
 from turnwright.runtime import Runtime
 from turnwright.runtime.engine import Engine
 from turnwright.store import Store
 from turnwright.tools import Tool
+from turnwright.tools.load import LoadedTools
 
-from .models import model_named, models_for
-from .options import DriverFlags, choose_agent, choose_hooks, choose_tools, with_helpers
+from .options import (
+    DriverFlags,
+    choose_agent,
+    choose_hooks,
+    choose_tools,
+    model_named,
+    open_models,
+    with_helpers,
+)
 from .process import configured_telemetry
 from .signals import Opening
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
     from turnwright.runtime.engine_arguments import EngineArguments
-
-
-class CodeArguments(TypedDict):
-    """The arguments of an engine that have code of the app."""
-
-    agents: Sequence[Agent]
-    hooks: Sequence[HooksBase]
-    guardrails: Sequence[GuardrailBase]
 
 
 #: Loggers of the MCP SDK.
@@ -66,7 +66,6 @@ def open_driver(
     flags: DriverFlags,
     *,
     runtime: Runtime | None = None,
-    on_event: Sequence[Observer] = (),
 ) -> Opening:
     """Return an engine that opens and drives the turns in `store`, configured by `flags` and else by `config`.
 
@@ -74,23 +73,20 @@ def open_driver(
     Raises `ConfigError` for a model, a tool or an agent that is not available.
     """
     settings, options = config.settings, config.engine_options()
-    served = open_model(model, base_url=settings.base_url, timeout=settings.timeout)
     sources = settings.agents if flags.agents is None else (flags.agents,)
     agents = read_agents(*sources, limits=options["limits"]) if sources else []
-    helpers = agent_tools(config.prepared(agent) for agent in agents)
-    make = partial(
-        engine_with,
+    return open_engine(
         options,
-        model=served,
-        models=models_for(served, model, None, settings.base_url, settings.timeout),
+        models=open_models(model, None, settings.base_url, settings.timeout),
+        tools=choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root)),
+        hooks=choose_hooks(flags.hooks or settings.hooks),
+        servers=flags.mcp or tuple(map(Path, settings.mcp)),
+        agents=agents,
+        helpers=agent_tools(config.prepared(agent) for agent in agents),
         store=store,
         runtime=runtime,
-        on_event=on_event,
+        on_event=(),
     )
-    own = choose_tools(flags.tools or settings.tools, flags.root or Path(settings.root))
-    acting, checking = choose_hooks(flags.hooks or settings.hooks)
-    make = partial(make, make_deps=own.make_deps, agents=agents, hooks=acting, guardrails=checking)
-    return with_mcp(flags.mcp or tuple(map(Path, settings.mcp)), make, with_helpers(own.tools, helpers))
 
 
 def startable_agents(source: str | None, config: "Config") -> list[Agent]:
@@ -101,50 +97,45 @@ def startable_agents(source: str | None, config: "Config") -> list[Agent]:
     return [config.prepared(agent) for agent in primary_agents(read_agents(*sources, limits=config.limits()))]
 
 
-def engine_with(
+def open_engine(
     options: "EngineOptions",
     *,
-    model: Model,
-    models: Callable[[str], Model],
-    tools: Sequence[Tool],
+    models: tuple[Model, Callable[[str], Model]],
+    tools: LoadedTools,
+    hooks: tuple[Sequence[HooksBase], Sequence[GuardrailBase]],
+    servers: Sequence[Path],
+    agents: Sequence[Agent],
+    helpers: Sequence[AgentTool],
     store: Store,
     on_event: Sequence[Observer],
     runtime: Runtime | None = None,
-    make_deps: DepsFactory[object] | None = None,
-    agents: Sequence[Agent] = (),
-    hooks: Sequence[HooksBase] = (),
-    guardrails: Sequence[GuardrailBase] = (),
-) -> Engine:
-    """Return an engine with the options of the configuration, and dependencies for its tools. Raises `ConfigError`.
+) -> Opening:
+    """Return an engine that opens, with the options of the configuration. Raises `ConfigError`.
 
-    `agents` are registered if a journal cannot keep all of them.
+    `models` are its model, and a function that finds another one by its name. `servers` are files that name MCP
+    servers. `agents` are registered if a journal cannot keep all of them. `helpers` are offered as tools.
     """
-    code: CodeArguments = {
-        "agents": [agent for agent in agents if agent.code],
-        "hooks": hooks,
-        "guardrails": guardrails,
-    }
+    model, find_model = models
     arguments: EngineArguments = {
+        **cast("EngineArguments", options),
         "model": model,
-        "models": models,
+        "models": find_model,
         "store": store,
-        "limits": options["limits"],
-        "prices": options["prices"],
-        "unpaired": options["unpaired"],
-        "show_budget_to_model": options["show_budget_to_model"],
         "links": Links.from_environment(os.environ),
-        "model_settings": options["model_settings"],
-        "strict_settings": options["strict_settings"],
-        "stop_repetition": options["stop_repetition"],
         "on_event": on_event,
         "runtime": runtime,
         "telemetry": configured_telemetry(),
     }
-    if make_deps is None:
-        return Engine(tools=tools, **code, **arguments)
-    return cast(
-        "Engine", Engine(deps=make_deps, tools=tools, **code, **arguments)
-    )  # the command line gives no deps itself
+    make: Callable[..., Engine] = partial(
+        Engine,
+        agents=[agent for agent in agents if agent.code],
+        hooks=hooks[0],
+        guardrails=hooks[1],
+        **arguments,
+    )
+    # The command line gives no dependencies itself.
+    make = make if tools.make_deps is None else partial(make, deps=tools.make_deps)
+    return with_mcp(servers, make, with_helpers(tools.tools, helpers))
 
 
 def with_mcp(files: Sequence[Path], make: Callable[..., Engine], tools: Sequence[Tool]) -> Opening:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from turnwright.agent import Agent
-from turnwright.cli.models import model_named, models_for
+from turnwright.cli.options import model_named, open_models
 from turnwright.model.openai_chat.client import OpenAIChat
-from turnwright.model.providers import open_model
 
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Cli, Endpoint, Json
@@ -81,8 +80,7 @@ def test_address_applies_only_to_models_of_the_same_api(monkeypatch: pytest.Monk
     """A sub-agent that names Claude is not asked at the address of the turn's own model, and another one is."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
     monkeypatch.delenv("ANTHROPIC_BASE_URL", raising=False)
-    served = open_model("small", base_url="http://localhost:8080/v1")
-    find = models_for(served, "small", Agent(name="A"), "http://localhost:8080/v1")
+    served, find = open_models("small", Agent(name="A"), "http://localhost:8080/v1")
     assert find("small") is served
     assert "localhost:8080" in repr(find("large"))
     assert "api.anthropic.com" in repr(find("anthropic:claude-opus-4-6"))

@@ -10,7 +10,7 @@ from tests.added_packages import install
 from typer.testing import CliRunner
 
 from turnwright.cli.decode import decode
-from turnwright.cli.models import model_named, models_for
+from turnwright.cli.options import model_named, open_models
 from turnwright.errors import ConfigError
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.providers import GROUP, PROVIDERS, Provider, find_decoder, find_provider, open_model, split_name
@@ -72,7 +72,7 @@ def test_the_address_in_openais_variable_is_not_another_providers() -> None:
 
 def test_a_sub_agent_may_name_a_model_of_a_package() -> None:
     """It is not asked at the address of the turn's own model."""
-    find = models_for(open_model("small"), "small", None, "http://elsewhere/v1")
+    _, find = open_models("small", None, "http://elsewhere/v1")
     assert vars(find("other:x"))["options"] == (None, None)
 
 
