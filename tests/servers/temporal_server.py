@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
 from tests.servers.local_server import LocalServer
 
 from turnwright.errors import RuntimeUnavailableError
@@ -57,6 +58,17 @@ class TemporalServer(LocalServer):
     def address(self) -> str:
         """Host and port, as a client takes them. Raises `ConfigError` if it was never started."""
         return self._place()
+
+    def delete_schedules(self) -> None:
+        """Delete the schedules of ended workers. Each would start a sweep a second until the server ends."""
+        anyio.run(self._delete_schedules)
+
+    async def _delete_schedules(self) -> None:
+        from temporalio.client import Client  # noqa: PLC0415 (an extra: the server needs only its program)
+
+        client = await Client.connect(self.address)
+        async for schedule in await client.list_schedules():
+            await client.get_schedule_handle(schedule.id).delete()
 
     def _command(self, port: int) -> Sequence[str]:
         place = ["--headless", "--ip", "127.0.0.1", "--port", str(port), "--db-filename", str(self._folder / "db")]

@@ -116,8 +116,9 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(server: TemporalServer, tmp_path: Path) -> Fleet:
-    return Fleet(server, tmp_path)
+def fleet(server: TemporalServer, tmp_path: Path) -> Iterator[Fleet]:
+    yield Fleet(server, tmp_path)
+    server.delete_schedules()
 
 
 async def until(holds: Callable[[], Awaitable[bool]]) -> None:

@@ -20,7 +20,7 @@ PATIENCE: Final = 1.5
 
 @pytest.fixture(scope="module")
 def temporal() -> Iterator[TemporalServer]:
-    """A server of their own, which some of these tests restart. Until it ends it takes a third of a core."""
+    """A server of their own, which some of these tests restart."""
     reason = TemporalServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
@@ -58,3 +58,4 @@ class TestTemporal(RuntimeSuite):
         )
         postgres.start()
         temporal.start()
+        temporal.delete_schedules()
