@@ -5,16 +5,13 @@ thousands of runs takes too long, so `effect` computes the answer. A property te
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 from turnwright_states import MAX_STEPS, Limits
 from turnwright_states.limits import MAX_CALLS_PER_STEP
 
 from .loops import NOTHING_NEW, SAME_ERRORS, THRESHOLDS
 from .measure import TurnMeasure
-
-#: The detectors that are compared: the machine's with calls alone and with results, and two that look for more.
-Detector = Literal["calls", "results", "errors", "nothing"]
 
 
 class Trial(NamedTuple):

@@ -4,7 +4,7 @@ Every reader returns these structs, and `turnwright export --format atif` writes
 meaning of the format. What it cannot express is in `extra.turnwright`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
@@ -125,6 +125,15 @@ class StepMetrics(_Object):
     completion_tokens: int | None = None
     cached_tokens: int | None = None
     cost_usd: float | None = None
+
+    @classmethod
+    def sum_of(cls, requests: "Sequence[StepMetrics]") -> "StepMetrics":
+        """Return the tokens of several requests together."""
+        return cls(
+            prompt_tokens=sum(metrics.prompt_tokens or 0 for metrics in requests),
+            completion_tokens=sum(metrics.completion_tokens or 0 for metrics in requests),
+            cached_tokens=sum(metrics.cached_tokens or 0 for metrics in requests),
+        )
 
 
 class StepNotes(_Object):

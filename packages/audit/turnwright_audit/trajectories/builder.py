@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
+from msgspec.structs import asdict
 from pydantic import JsonValue
 
 from turnwright._base.words import cut
@@ -37,6 +37,7 @@ from .atif import (
     TrajectoryResult,
     TrajectoryStep,
 )
+from .shapes import json_text
 
 _UNKNOWN: Final = "unknown"
 
@@ -216,13 +217,18 @@ class RunBuilder:
         success: bool | None = None,
         cut: bool = False,
         unreadable_lines: int = 0,
-        totals: FinalMetrics | None = None,
+        totals: StepMetrics | None = None,
     ) -> Trajectory:
-        """Return the run. A run without steps gets an empty one of the system, for the format demands one."""
+        """Return the run. A run without steps gets an empty one of the system, for the format demands one.
+
+        `totals` are the tokens and the cost of the whole run, where the recording has them.
+        """
         self._pair_orphans()
         self.notes.ending, self.notes.success, self.notes.cut = ending, success, cut
         self.notes.unreadable_lines = unreadable_lines
-        self.trajectory.final_metrics = totals
+        if totals is not None:
+            sums = {f"total_{name}": amount for name, amount in asdict(totals).items()}
+            self.trajectory.final_metrics = FinalMetrics(**sums)
         if not self.steps:
             self.system("")
         return self.trajectory
@@ -276,4 +282,4 @@ def _object(arguments: JsonValue) -> tuple[dict[str, JsonValue], str | None]:
         return {}, None
     if isinstance(arguments, Mapping):
         return dict(arguments), None
-    return {}, msgspec.json.encode(arguments).decode()
+    return {}, json_text(arguments)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Final, Literal, NamedTuple
 
 from .atif import Trajectory, TrajectoryStep
+from .source import seconds_of
 
 FindingKind = Literal[
     "unknown version",
@@ -36,11 +36,11 @@ def findings_of(run: Trajectory) -> Iterator[Finding]:
         if trajectory.schema_version not in _VERSIONS:
             yield Finding("unknown version", 0, trajectory.schema_version)
         yield from _pairing(trajectory)
-        latest: datetime | None = None
+        latest: float | None = None
         for step in trajectory.steps:
             yield from _references(step, known_ids)
             yield from _counts(step)
-            at = _time(step.timestamp)
+            at = seconds_of(step.timestamp)
             if at is not None and latest is not None and at < latest:
                 yield Finding("time runs backwards", step.step_id, step.timestamp or "")
             latest = at if latest is None or (at is not None and at > latest) else latest
@@ -94,13 +94,3 @@ def _amounts(step: int, counts: tuple[float | None, ...], prompt: int | None, ca
             yield Finding("negative count", step, str(count))
     if cached is not None and prompt is not None and cached > prompt:
         yield Finding("more cached than prompt tokens", step, f"{cached} of {prompt}")
-
-
-def _time(text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

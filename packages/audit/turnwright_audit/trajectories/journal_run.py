@@ -21,7 +21,6 @@ from turnwright_states.payload import thawed
 from .atif import (
     CallExtra,
     CallNotes,
-    FinalMetrics,
     ResultStatus,
     StepExtra,
     StepMetrics,
@@ -110,7 +109,7 @@ class _JournalRun:
             success = False if last.outcome is Outcome.FAILED else None
         elif last is not None and last.state is State.PAUSED:
             ending = "paused"
-        return self.builder.finish(ending=ending, success=success, cut=ending is None, totals=_totals(self.usage))
+        return self.builder.finish(ending=ending, success=success, cut=ending is None, totals=_metrics(self.usage))
 
     def _take(self, fact: f.Fact) -> None:  # noqa: C901, PLR0912 (one case a fact: flat)
         match fact:
@@ -271,13 +270,4 @@ def _metrics(usage: Usage) -> StepMetrics:
         completion_tokens=usage.output_tokens,
         cached_tokens=usage.cached_tokens or None,
         cost_usd=usage.cost or None,
-    )
-
-
-def _totals(usage: Usage) -> FinalMetrics:
-    return FinalMetrics(
-        total_prompt_tokens=usage.input_tokens,
-        total_completion_tokens=usage.output_tokens,
-        total_cached_tokens=usage.cached_tokens or None,
-        total_cost_usd=usage.cost or None,
     )

@@ -1,4 +1,4 @@
-"""Decodes JSON into typed structs, and keeps what fits of a value that does not."""
+"""Decodes JSON, also into typed structs of which it keeps what fits; and shows values as text."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,9 +9,36 @@ from msgspec import inspect
 from pydantic import JsonValue
 
 T = TypeVar("T")
+#: The errors of a decoder for what is not such JSON.
+BROKEN: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _MISFIT: Final = object()
 #: No fraction is larger.
 _LARGEST: Final = 10**300
+
+
+def read_json(data: bytes | str) -> JsonValue:
+    """Return a JSON value; None for anything else."""
+    try:
+        value: JsonValue = msgspec.json.decode(data)
+    except BROKEN:
+        return None
+    return value
+
+
+def read_object(data: bytes) -> dict[str, JsonValue] | None:
+    """Return a JSON object; None for anything else."""
+    value = read_json(data)
+    return value if isinstance(value, dict) else None
+
+
+def json_text(value: object) -> str:
+    """Return a text as it is, and any other value as JSON; nothing for None, and for one that nests too deep."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return ""
 
 
 class Shape(Generic[T]):
@@ -30,11 +57,11 @@ class Shape(Generic[T]):
         """
         try:
             return self._decode(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except BROKEN:
             pass
         try:
             return self.convert(self._any(data))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except BROKEN:
             pass
         mended = _mended(data)
         return None if mended is None else self.convert(mended)

@@ -5,6 +5,7 @@ import re
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cached_property, partial
@@ -18,6 +19,8 @@ from ijson.common import JSONError
 from pydantic import JsonValue
 
 from turnwright.model.http.sse import MAX_LINES, EventReader
+
+from .shapes import BROKEN, read_object
 
 #: Bytes that are looked at to recognize a format.
 HEAD: Final = 256 * 1024
@@ -42,7 +45,6 @@ _BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError
 _MOST_DIGITS: Final = 4000
 #: Such a number at the beginning of a value, or right after another value. A text of digits alone is none.
 _ENDLESS: Final = re.compile(rb"(?:(?<=[\[:,\s}\]el-])|(?<=[^\[{:,\s]\")|(?<=\")(?![0-9]*\"))[0-9]{%d}" % _MOST_DIGITS)
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class UnreadableRecordingError(Exception):
@@ -86,11 +88,8 @@ class Recording:
         The last list, object or text in it may be cut.
         """
         if len(self.head) < HEAD:
-            try:
+            with suppress(*BROKEN):
                 value: JsonValue = msgspec.json.decode(self.head)
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
-                pass
-            else:
                 return value
         documents = partial_documents(self.head).values
         return documents[0] if documents else None
@@ -99,7 +98,7 @@ class Recording:
     def records(self) -> list[dict[str, JsonValue]]:
         """The first JSON objects of a file of JSON lines, up to 50. Lines that cannot be read are left out."""
         lines = self._data_of(self.head.split(b"\n"))
-        objects = (_object(line) for line in islice(lines, _LINES_OF_HEAD))
+        objects = (read_object(line) for line in islice(lines, _LINES_OF_HEAD))
         return [record for record in objects if record is not None]
 
     @cached_property
@@ -120,7 +119,7 @@ class Recording:
             return False
         try:
             msgspec.json.decode(first, type=msgspec.Raw)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except BROKEN:
             return first[-1:] not in {b"[", b"{", b","} and bool(self.records)  # else a document continues
         return True
 
@@ -233,8 +232,8 @@ def may_hold_runs(head: bytes) -> bool:
     return begin[:1] in (b"{", b"[") or begin.startswith((b"data:", b"event:", b": ", SQLITE))
 
 
-def iso_time(seconds: float) -> str | None:
-    """Return a time in seconds since 1970 as ISO 8601; None for 0."""
+def iso_time(seconds: float | None) -> str | None:
+    """Return a time in seconds since 1970 as ISO 8601; None for 0 and for one that is unknown."""
     try:
         return datetime.fromtimestamp(seconds, UTC).isoformat() if seconds else None
     except (OverflowError, ValueError, OSError):
@@ -340,7 +339,7 @@ def _event_data(lines: list[bytes]) -> Iterator[bytes]:
     """Yield the data of an event; of events that no empty line separates, those of each."""
     for event in EventReader(max_event=sys.maxsize).feed(b"\n".join(lines) + b"\n\n"):
         data = event.data.strip().encode()
-        parts = [data] if b"\n" not in data or _object(data) is not None else data.split(b"\n")
+        parts = [data] if b"\n" not in data or read_object(data) is not None else data.split(b"\n")
         for part in parts:
             if part and part != _STREAM_ENDS:
                 yield _with_type(event.name, part)
@@ -348,12 +347,5 @@ def _event_data(lines: list[bytes]) -> Iterator[bytes]:
 
 def _with_type(name: str, data: bytes) -> bytes:
     """Return the data of an event with the type that its name says, if the data lacks it."""
-    value = _object(data) if name.startswith(_NAMED_TYPES) and b'"type"' not in data else None
+    value = read_object(data) if name.startswith(_NAMED_TYPES) and b'"type"' not in data else None
     return data if value is None else msgspec.json.encode({"type": name, **value})
-
-
-def _object(line: bytes) -> dict[str, JsonValue] | None:
-    try:
-        return _decode(line)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return None

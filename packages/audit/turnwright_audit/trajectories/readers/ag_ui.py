@@ -20,10 +20,10 @@ from turnwright_audit.trajectories.atif import (
     TrajectoryStep,
 )
 from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import BROKEN, read_json
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError
 
 from .ag_ui_events import (
-    BROKEN,
     Event,
     content_of,
     decode,
@@ -31,7 +31,6 @@ from .ag_ui_events import (
     decode_snake,
     from_snake,
     is_snake,
-    loose,
     objects_of,
     text_of,
     time_of,
@@ -312,7 +311,7 @@ class _Thread:
         if call is None:
             return
         arguments = "".join(call.arguments)
-        incomplete = lost and loose(arguments.encode(errors="replace")) is None
+        incomplete = lost and read_json(arguments.encode(errors="replace")) is None
         if incomplete or call.unreadable != self._unreadable:
             self._lose(call.step)
         else:

@@ -9,8 +9,6 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.source import Recording, iso_time
 
-BROKEN: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
-
 
 class Event(Struct, rename="camel"):
     """The fields that are read of any event. Their types are checked where they are used."""
@@ -87,12 +85,3 @@ def time_of(event: Event) -> str | None:
     if not isinstance(stamp, int | float) or isinstance(stamp, bool):
         return None
     return iso_time(stamp / 1000 if stamp > _SECONDS else stamp)
-
-
-def loose(data: bytes) -> JsonValue:
-    """Return a JSON value; None for anything else."""
-    try:
-        document: JsonValue = msgspec.json.decode(data)
-    except BROKEN:
-        return None
-    return document

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 from pydantic import JsonValue
@@ -16,7 +15,7 @@ from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_audit.trajectories.atif import ResultStatus
 from turnwright_audit.trajectories.readers.chat_messages import named_by_hash
 from turnwright_audit.trajectories.readers.model_replies import UNREADABLE_CALL, RecordedReply
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, json_text
 
 #: The words in which Claude Code denies a call, or says that it was canceled.
 _DENIED: Final = re.compile(
@@ -156,22 +155,14 @@ def status_of(block: Block, text: str) -> ResultStatus:
 
 def result_text(content: object) -> str:
     """Return the content of a result as text."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "\n".join(map(_part_text, content))
-    return msgspec.json.encode(content).decode()
+    return "\n".join(map(_part_text, content)) if isinstance(content, list) else json_text(content)
 
 
 def _part_text(part: object) -> str:
-    if isinstance(part, str):
-        return part
     if isinstance(part, dict):
         text = part.get("text")
         if isinstance(text, str):
             return text
         if part.get("type") in ("image", "document"):
             return named_by_hash(str(part["type"]), part.get("source"))
-    return msgspec.json.encode(part).decode()
+    return json_text(part)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct
 from pydantic import JsonValue
 
-from turnwright_audit.trajectories.atif import FinalMetrics, Trajectory
+from turnwright_audit.trajectories.atif import StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
@@ -312,9 +312,7 @@ def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
     yield chat.run.finish(
         ending=None if trace.natural_stop is None else "natural stop" if trace.natural_stop else "max turns",
         success=(score.score or 0) >= (score.max_score or 0) if rated else None,
-        totals=FinalMetrics(
-            total_prompt_tokens=trace.total_input_tokens, total_completion_tokens=trace.total_output_tokens
-        ),
+        totals=StepMetrics(trace.total_input_tokens, trace.total_output_tokens),
     )
 
 

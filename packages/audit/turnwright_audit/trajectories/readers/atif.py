@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from turnwright_audit.trajectories.atif import VERSION, RunExtra, RunNotes, Trajectory, TrajectoryAgent, TrajectoryStep
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import BROKEN, Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -28,7 +28,7 @@ class _Trajectories(Shape[list[Trajectory]]):
     def decode(self, data: bytes) -> list[Trajectory] | None:
         try:
             return [_decode(data)]
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
+        except BROKEN:
             return super().decode(data)
 
     def convert(self, value: object) -> list[Trajectory] | None:

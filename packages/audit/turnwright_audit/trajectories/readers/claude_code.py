@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_audit.trajectories.atif import (
-    FinalMetrics,
     StepExtra,
     StepMetrics,
     StepNotes,
@@ -42,7 +41,6 @@ from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 NAME: Final = "claude-code"
 _SYNTHETIC: Final = "<synthetic>"
 _SUBAGENT_TOOLS: Final = ("Task", "Agent")
-_BESIDE_MESSAGES: Final = ("summary", "file-history-snapshot", "queue-operation")
 #: The output of commands that the program runs by itself, which no model sees as a request.
 _LOCAL: Final = (
     *("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>"),
@@ -163,7 +161,7 @@ class _Session:
         self._lost: set[str] = set()
         self._unreadable = 0
         self._ending: str | None = None
-        self._totals: FinalMetrics | None = None
+        self._totals: StepMetrics | None = None
 
     def line(self, line: bytes) -> bool:
         """Add a line; False if it cannot be read."""
@@ -185,7 +183,7 @@ class _Session:
                 self._message(self._thread(record), record)
             case "result":
                 self._ending = record.subtype or None
-                self._totals = FinalMetrics(total_cost_usd=record.total_cost)
+                self._totals = StepMetrics(cost_usd=record.total_cost)
                 self._thread(record).command = record  # a reply after it answers a message that a stream does not have
             case "attachment" if (attachment := record.attachment) is not None and attachment.type == "queued_command":
                 if attachment.mode in (None, "prompt") and (

@@ -16,7 +16,7 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
 from .chat_messages import named_by_hash, text_of
-from .codex_items import Document, Info, Item, Line, Usage, joined, output_of, status_of, sum_of
+from .codex_items import Document, Info, Item, Line, Usage, joined, output_of, status_of
 
 NAME: Final = "codex"
 _RECORDS: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
@@ -239,12 +239,7 @@ class _Session:
         if usage is None or (total is not None and total == self._total):
             return
         self._total = total
-        metrics = StepMetrics(
-            prompt_tokens=usage.input_tokens,
-            completion_tokens=usage.output_tokens,
-            cached_tokens=usage.cached_input_tokens,
-        )
-        self._requests.append(metrics)
+        self._requests.append(usage.metrics)
         if self._step is not None and self._counted == "after":
             self._spend(self._step)
         self._step = None
@@ -254,7 +249,7 @@ class _Session:
         counted = [*([step.metrics] if step.metrics else ()), *self._requests]
         if self._requests:
             step.llm_call_count = len(counted)
-            step.metrics = sum_of(counted)
+            step.metrics = StepMetrics.sum_of(counted)
             self._requests = []
 
     def finish(self, lost: set[str], *, cut: bool, unreadable_lines: int) -> Trajectory:

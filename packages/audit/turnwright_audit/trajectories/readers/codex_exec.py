@@ -6,13 +6,12 @@ An item has its call together with its result. What the model writes after a res
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from pydantic import JsonValue
 
-from turnwright_audit.trajectories.atif import FinalMetrics, ResultStatus, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, json_text
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -136,13 +135,7 @@ class _Thread:
 
     def finish(self) -> Trajectory:
         """Return the run. Tokens are known for each turn alone."""
-        totals = None
-        if self._usages:
-            totals = FinalMetrics(
-                total_prompt_tokens=sum(usage.input_tokens or 0 for usage in self._usages),
-                total_completion_tokens=sum(usage.output_tokens or 0 for usage in self._usages),
-                total_cached_tokens=sum(usage.cached_input_tokens or 0 for usage in self._usages),
-            )
+        totals = StepMetrics.sum_of([usage.metrics for usage in self._usages]) if self._usages else None
         return self.run.finish(ending=self._ending, totals=totals)
 
     def _item(self, item: Item, *, done: bool) -> None:
@@ -187,8 +180,5 @@ def _status(item: Item) -> ResultStatus:
 
 
 def _words(value: object) -> str:
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, Mapping) and isinstance(value.get("message"), str):
-        return str(value["message"])
-    return msgspec.json.encode(value).decode()
+    message = value.get("message") if isinstance(value, Mapping) else None
+    return message if isinstance(message, str) else json_text(value)

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics
+from turnwright_audit.trajectories.shapes import BROKEN, json_text
 
 from .chat_messages import Content, text_of
 
@@ -27,6 +28,11 @@ class Usage(Struct):
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
     output_tokens: int | None = None
+
+    @property
+    def metrics(self) -> StepMetrics:
+        """The tokens as those of a step."""
+        return StepMetrics(self.input_tokens, self.output_tokens, self.cached_input_tokens)
 
     def since(self, before: "Usage | None") -> "Usage":
         """Return what was used since these tokens had been used."""
@@ -116,11 +122,7 @@ def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
         success = output.get("success")
         failed = not success if isinstance(success, bool) else None
         output = output.get("content", output)
-    if output is None or isinstance(output, str):
-        return output or "", failed
-    if isinstance(output, list) and output:
-        return text_of(output), failed
-    return msgspec.json.encode(output).decode(), failed
+    return text_of(output) if isinstance(output, list) and output else json_text(output), failed
 
 
 def _shell_output(output: str) -> tuple[str, bool | None] | None:
@@ -129,18 +131,9 @@ def _shell_output(output: str) -> tuple[str, bool | None] | None:
         return None
     try:
         shell_output = _SHELL.decode(output)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except BROKEN:
         return None
     return shell_output.output, shell_output.metadata.exit_code != 0
-
-
-def sum_of(requests: list[StepMetrics]) -> StepMetrics:
-    """Return the tokens of several requests together."""
-    return StepMetrics(
-        prompt_tokens=sum(metrics.prompt_tokens or 0 for metrics in requests),
-        completion_tokens=sum(metrics.completion_tokens or 0 for metrics in requests),
-        cached_tokens=sum(metrics.cached_tokens or 0 for metrics in requests),
-    )
 
 
 def status_of(text: str, *, failed: bool | None) -> ResultStatus:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from turnwright_audit.trajectories.atif import FinalMetrics, ResultStatus, StepMetrics, Trajectory
+from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import HEAD, Recording
@@ -73,10 +73,11 @@ class Usage(Struct):
     input_tokens_cache_write: int | None = None
 
     @property
-    def prompt(self) -> int:
-        """The tokens of the prompt."""
+    def metrics(self) -> StepMetrics:
+        """The tokens as those of a step."""
         cached = (self.input_tokens_cache_read or 0) + (self.input_tokens_cache_write or 0)
-        return self.total_tokens - self.output_tokens if self.total_tokens else self.input_tokens + cached
+        prompt = self.total_tokens - self.output_tokens if self.total_tokens else self.input_tokens + cached
+        return StepMetrics(prompt, self.output_tokens, self.input_tokens_cache_read)
 
 
 class Choice(Struct):
@@ -180,14 +181,14 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     usage_by_message = dict(_used(sample.events or []))
     attachments = sample.attachments or {}
     unreadable = sum(not _add(run, message, usage_by_message, attachments) for message in sample.messages or ())
-    usages = [*(sample.model_usage or {}).values()]
+    usages = [usage.metrics for usage in (sample.model_usage or {}).values()]
     last = run.steps[-1].tool_calls if run.steps else None
     submitted = any(call.function_name == _TERMINAL for call in last or ())
     return run.finish(
         ending=_ending(sample) if not submitted or sample.limit or sample.error else _TERMINAL,
         success=_success(sample),
         unreadable_lines=unreadable,
-        totals=_totals(usages) if usages else None,
+        totals=StepMetrics.sum_of(usages) if usages else None,
     )
 
 
@@ -199,12 +200,7 @@ def _used(events: list[Event]) -> Iterator[tuple[str, tuple[StepMetrics, str | N
             continue
         message = output.choices[0].message
         if message is not None and message.id:
-            metrics = StepMetrics(
-                prompt_tokens=output.usage.prompt,
-                completion_tokens=output.usage.output_tokens,
-                cached_tokens=output.usage.input_tokens_cache_read,
-            )
-            yield message.id, (metrics, event.timestamp)
+            yield message.id, (output.usage.metrics, event.timestamp)
 
 
 def _add(
@@ -265,11 +261,3 @@ def _success(sample: Sample) -> bool | None:
     if isinstance(value, (bool, int, float)):
         return value >= 1
     return value == "C" if isinstance(value, str) and value in _GRADES else None
-
-
-def _totals(usages: list[Usage]) -> FinalMetrics:
-    return FinalMetrics(
-        total_prompt_tokens=sum(usage.prompt for usage in usages),
-        total_completion_tokens=sum(usage.output_tokens for usage in usages),
-        total_cached_tokens=sum(usage.input_tokens_cache_read or 0 for usage in usages),
-    )

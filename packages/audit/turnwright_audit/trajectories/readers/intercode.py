@@ -6,13 +6,11 @@ Each action of a history is one reply of the model with one call. The environmen
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
-from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import ResultStatus, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, json_text
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -90,7 +88,7 @@ def _run(name: str, task: Task, history: History, *, cut: bool) -> Trajectory:
     run.notes.terminal_tools = [_SUBMIT]
     tool = task.environment.removeprefix("ic_") or "execute"
     run.user(task.query)
-    actions = [_text(action) for action in history.actions or ()]
+    actions = [json_text(action) for action in history.actions or ()]
     thoughts = history.thoughts or history.steps or []
     observations = history.observations or []
     valid = history.valid_action or []
@@ -100,7 +98,7 @@ def _run(name: str, task: Task, history: History, *, cut: bool) -> Trajectory:
         call = run.call(None, tool_used, {"command": action}, step=step)
         if number < len(observations):
             status: ResultStatus | None = "error" if number < len(valid) and valid[number] is False else None
-            run.result(call.tool_call_id, _text(observations[number]), status=status)
+            run.result(call.tool_call_id, json_text(observations[number]), status=status)
     if cut:  # the observations come after the actions
         run.mark_unreadable(run.open_calls)
     summary = task.summary or Summary()
@@ -118,7 +116,3 @@ def _ending(actions: list[str], observations: int, summary: Summary, *, solved: 
         return "reward 1"
     reached = summary.turns_max is not None and (summary.turns_taken or 0) >= summary.turns_max
     return "cap" if reached else None
-
-
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pydantic import JsonValue
@@ -18,6 +18,7 @@ from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.journal_run import NAME as NAME  # noqa: PLC0414 (the name of the format)
 from turnwright_audit.trajectories.journal_run import Journals, run_of
 from turnwright_audit.trajectories.journal_trace import trace_of
+from turnwright_audit.trajectories.shapes import read_object
 from turnwright_audit.trajectories.source import SQLITE, Recording, UnreadableRecordingError
 from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
 from turnwright_states.errors import InvalidJournalError
@@ -27,7 +28,6 @@ from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
 #: What a line of an exported turn has besides its fact (`turnwright_audit.transfer`).
 _EXPORTED: Final = ("turn", "created_at")
 _SCORES: Final = "SELECT turn_id, value FROM annotations WHERE kind = 'score' AND name = 'success' AND value NOTNULL"
-_decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 def recognizes(recording: Recording) -> bool:
@@ -117,12 +117,8 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
     latest = 0
     cut = False
     for line in recording.lines():
-        try:
-            value = _decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            value, cut = {}, True
-        else:
-            cut = False
+        fields = read_object(line)
+        value, cut = fields or {}, fields is None
         seq, kind = value.pop("seq", None), value.pop("kind", None)
         for name in _EXPORTED:
             value.pop(name, None)

@@ -7,15 +7,14 @@ the commands that were parsed.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import Struct
 
-from turnwright_audit.trajectories.atif import FinalMetrics, ResultStatus, Trajectory
+from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
-from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
 from .chat_messages import Chat, Message, read_chat_usage, text_of
@@ -132,12 +131,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each document."""
     values = Values(recording, _SHAPE, {"messages"})
-    return values.noted(_runs(values), "no run in it could be read")
-
-
-def _runs(values: Values[Document]) -> Iterator[Trajectory]:
-    for document in values:
-        yield _run(document)
+    return values.noted(map(_run, values), "no run in it could be read")
 
 
 def _run(document: Document) -> Trajectory:
@@ -157,7 +151,7 @@ def _run(document: Document) -> Trajectory:
     return run.finish(
         ending=info.exit_status or chat.exit_status,
         unreadable_lines=unreadable,
-        totals=None if cost is None else FinalMetrics(total_cost_usd=cost),
+        totals=None if cost is None else StepMetrics(cost_usd=cost),
     )
 
 
@@ -198,7 +192,7 @@ class _AgentChat(Chat):
         stop = logged.choices[0].finish_reason if logged.choices else None
         self.add(message, model=logged.model, usage=logged.usage, stop=stop)
         step = self.run.steps[-1]
-        step.timestamp = _time(logged.created or extra.timestamp)
+        step.timestamp = iso_time(logged.created or extra.timestamp)
         if step.metrics is not None and step.metrics.cost_usd is None:
             step.metrics.cost_usd = extra.cost
         if message.tool_calls:
@@ -214,7 +208,7 @@ class _AgentChat(Chat):
         self._replied = self._has_reply_before = True
         items = message.output if isinstance(message.output, list) else []
         reply = read_response({"model": message.model, "usage": message.usage, "output": readable_items(items)})
-        step = Items(self.run).add_reply(reply, at=_time(message.created_at or extra.timestamp))
+        step = Items(self.run).add_reply(reply, at=iso_time(message.created_at or extra.timestamp))
         if step.metrics is not None and step.metrics.cost_usd is None:
             step.metrics.cost_usd = extra.cost
 
@@ -253,10 +247,3 @@ class _AgentChat(Chat):
 
 def _status(code: int | None) -> ResultStatus | None:
     return None if code is None else "ok" if code == 0 else "error"
-
-
-def _time(seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return None

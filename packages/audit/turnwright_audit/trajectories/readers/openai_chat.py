@@ -14,7 +14,7 @@ from msgspec import Struct
 from pydantic import JsonValue
 
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
-from turnwright_audit.trajectories.atif import FinalMetrics, Trajectory
+from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import Recording
@@ -243,7 +243,7 @@ class _Reader:
             ending=_tau_ending(messages[-1], chat) if is_tau else record.termination_reason,
             success=success,
             unreadable_lines=unreadable,
-            totals=_totals(record.usage),
+            totals=read_chat_usage(record.usage),
         )
 
     def _add_logged(self, record: Record) -> None:
@@ -285,18 +285,6 @@ def _tau_ending(last: Message, chat: Chat) -> str | None:
         return "user_stop"
     calls = [call for step in chat.run.steps[-2:] for call in step.tool_calls or ()]
     return "transfer" if last.role == "tool" and calls and calls[-1].function_name == _TRANSFER else None
-
-
-def _totals(usage: object) -> FinalMetrics | None:
-    metrics = read_chat_usage(usage)
-    if metrics is None:
-        return None
-    return FinalMetrics(
-        total_prompt_tokens=metrics.prompt_tokens,
-        total_completion_tokens=metrics.completion_tokens,
-        total_cached_tokens=metrics.cached_tokens,
-        total_cost_usd=metrics.cost_usd,
-    )
 
 
 def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:

@@ -5,7 +5,6 @@ these; so is each line of a file of JSON lines. The events of a stream are one r
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from turnwright.model.protocol import ModelResponse
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
-from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
 from .joined import Joined
@@ -280,7 +279,7 @@ def _add_response(conversation: _Conversation, response: Response, reply: ModelR
     if response.error is not None and not (reply.text or reply.calls or reply.reasoning or reply.reasoning_details):
         conversation.fail(response.error)
         return
-    conversation.items.add_reply(reply, at=_time(response.created_at))
+    conversation.items.add_reply(reply, at=iso_time(response.created_at))
 
 
 def _skip_items(items: list[Item], count: int) -> list[Item]:
@@ -309,13 +308,6 @@ def _response_of(record: Record) -> Response:
         previous_response_id=record.previous_response_id,
         created_at=record.created_at,
     )
-
-
-def _time(seconds: float | None) -> str | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 def _objects(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:

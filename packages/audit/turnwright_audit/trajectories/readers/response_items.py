@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -12,7 +11,7 @@ from turnwright.model.openai_responses.reply_builder import PENDING, ResponseBui
 from turnwright.model.protocol import ModelResponse
 from turnwright_audit.trajectories.atif import TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, json_text
 
 from .chat_messages import Content, named_by_hash, readable_parts, text_of
 from .model_replies import add_call, add_reply, count_unreadable_call, read_reply
@@ -183,12 +182,10 @@ def _arguments(item: Item) -> Any:  # noqa: ANN401 (any JSON)
 
 
 def _text(output: object) -> str:
-    if output is None or isinstance(output, str):
-        return output or ""
     if isinstance(output, list) and all(
         isinstance(part, Mapping) and str(part.get("type")).startswith("input_") for part in output
     ):
         return text_of(output)
     if isinstance(output, Mapping) and "image_url" in output:
         return named_by_hash(str(output.get("type")), output)
-    return msgspec.json.encode(output).decode()
+    return json_text(output)

@@ -7,9 +7,10 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import StepMetrics
+from turnwright_audit.trajectories.shapes import json_text
 
 from .span_dump import Span
-from .span_messages import as_text, as_value, reply_messages
+from .span_messages import as_value, reply_messages
 
 Kind = Literal["model", "tool", "agent"]
 
@@ -115,7 +116,7 @@ def tool_result(span: Span) -> str | None:
     result = next((span.attributes[key] for key in _RESULTS if key in span.attributes), None)
     if result is None and span.events:
         result = "\n".join(message.text for message in reply_messages(span) if message.text)
-    return (None if result is None else as_text(result)) or span.error or None
+    return (None if result is None else json_text(result)) or span.error or None
 
 
 def arguments(span: Span) -> JsonValue:

@@ -4,15 +4,13 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-import msgspec
 from pydantic import JsonValue
 
+from turnwright_audit.trajectories.shapes import read_json, read_object
 from turnwright_audit.trajectories.source import Recording, partial_documents
 
 Attributes = dict[str, JsonValue]
 
-_decode = msgspec.json.Decoder().decode
-_BROKEN: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 #: Keys of lists that lead from a document to its spans.
 _LEADS: Final = (
     *("resourceSpans", "resource_spans", "batches", "scopeSpans", "scope_spans"),
@@ -80,11 +78,8 @@ class SpanDump:
     def __iter__(self) -> Iterator[Span]:
         data = self._recording.data()
         if data is not None:
-            try:
-                document = _decode(data)
-            except _BROKEN:
-                pass
-            else:
+            document = read_json(data)
+            if document is not None:
                 yield from _spans(document, "")
                 return
         ways = [self._pieces, self._sequence]
@@ -109,13 +104,13 @@ class SpanDump:
                 document: JsonValue = None
                 if line.startswith(b"{"):
                     self.unreadable += bool(parts)
-                    document = _object(line)
+                    document = read_object(line)
                     parts = [] if document else [line]
                     in_lines = in_lines or document is not None
                 elif parts:
                     parts.append(line)
                     if line == b"}":
-                        document = _object(b"\n".join(parts))
+                        document = read_object(b"\n".join(parts))
                         self.unreadable += document is None
                         parts = []
                 else:  # between printed spans there may be other output
@@ -159,14 +154,6 @@ def as_number(value: JsonValue) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if abs(value) < _LARGEST else None
-
-
-def _object(data: bytes) -> JsonValue:
-    try:
-        document = _decode(data)
-    except _BROKEN:
-        return None
-    return document if isinstance(document, dict) else None
 
 
 def _is_sequence(recording: Recording) -> bool:

@@ -3,18 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.http.reply_builder import Builder
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright.model.openai_responses.reply_builder import ResponseBuilder
+from turnwright_audit.trajectories.shapes import json_text, read_json
 
 from .anthropic_blocks import MessageReplyBuilder
 from .model_replies import read_reply
 from .span_dump import Span
-
-_decode = msgspec.json.Decoder().decode
 
 _INPUT: Final = (
     *("gen_ai.input.messages", "llm.input_messages", "gen_ai.prompt", "ai.prompt.messages", "input.messages"),
@@ -69,7 +67,7 @@ def request_messages(span: Span) -> list[Said]:
     messages = _from_attributes(span, _INPUT) or [message for message in _from_events(span) if message.role != "choice"]
     system = as_value(span.attributes.get("gen_ai.system_instructions"))
     if system and not any(message.role == "system" for message in messages):
-        text = as_text(system) if isinstance(system, str) else said({"content": system}).text
+        text = json_text(system) if isinstance(system, str) else said({"content": system}).text
         messages.insert(0, Said("system", text, "", [], [], ""))
     return messages
 
@@ -154,22 +152,9 @@ def _builder_of(response: Mapping[str, JsonValue]) -> type[Builder] | None:
 def as_value(value: JsonValue) -> JsonValue:
     """Return the JSON value of a text that is one; any other value as it is."""
     if isinstance(value, str) and value[:1] in {"[", "{", '"'}:
-        try:
-            document: JsonValue = _decode(value)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return value
-        return document
+        document = read_json(value)
+        return value if document is None else document
     return value
-
-
-def as_text(value: JsonValue) -> str:
-    """Return a text as it is, and any other value as JSON; nothing for None."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    try:
-        return msgspec.json.encode(value).decode()
-    except RecursionError:
-        return ""
 
 
 def _text(value: JsonValue) -> str:
@@ -256,12 +241,12 @@ def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
     content = as_value(content) if isinstance(content, str) and content.startswith(_BLOCKS) else content
     if not isinstance(content, list):
         if content is not None:
-            texts.append(as_text(content))
+            texts.append(json_text(content))
         return []
     thoughts: list[str] = []
     for part in content:
         if not isinstance(part, Mapping):
-            texts.append(as_text(part))
+            texts.append(json_text(part))
             continue
         inner = part.get("message_content")
         part = inner if isinstance(inner, Mapping) else part  # noqa: PLW2901 (the part itself, out of its wrapper)
@@ -285,7 +270,7 @@ def _plain_text(value: JsonValue) -> str:
     """Return the text of a result, out of its parts if it has some."""
     if isinstance(value, list) and value and all(isinstance(part, Mapping) and "text" in part for part in value):
         return "\n".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
-    return as_text(value)
+    return json_text(value)
 
 
 def _call(value: "JsonValue | Mapping[str, JsonValue]", message: Said) -> None:

@@ -23,11 +23,12 @@ from turnwright_audit.trajectories.atif import (
     TrajectoryCall,
 )
 from turnwright_audit.trajectories.builder import RunBuilder
+from turnwright_audit.trajectories.shapes import json_text
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, iso_time
 
 from . import span_attributes as read
 from .span_dump import Span, SpanDump, holds_spans
-from .span_messages import Said, as_text, as_value, conversation, reply_messages, request_messages
+from .span_messages import Said, as_value, conversation, reply_messages, request_messages
 
 OPENTELEMETRY: Final = "opentelemetry"
 OPENINFERENCE: Final = "openinference"
@@ -209,7 +210,7 @@ class _Scope:
             if self.trace.kinds[span.id] == "model":
                 texts.extend(message.text for message in request_messages(span) if message.role == "user")
                 break
-        quoted = as_text([prompt])[2:-2]
+        quoted = json_text([prompt])[2:-2]
         return any(prompt in text or quoted in text for text in texts)
 
     def _model_call(self, span: Span) -> None:
@@ -262,8 +263,8 @@ class _Scope:
         value = as_value(self.agent.attributes.get("input.value"))
         if isinstance(value, dict):
             prompt = next((value[key] for key in ("task", "input", "prompt", "question") if key in value), value)
-            value = as_text(prompt)
-        return "\n".join(texts) or self.agent.text("prompt", "user_prompt") or as_text(value)
+            value = json_text(prompt)
+        return "\n".join(texts) or self.agent.text("prompt", "user_prompt") or json_text(value)
 
     def _answers(self, message: Said) -> None:
         """Add the results in a later request that no tool span gave."""

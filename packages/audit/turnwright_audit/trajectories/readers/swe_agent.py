@@ -7,12 +7,11 @@ Each item of `trajectory` is a reply, its command and the observation: a call of
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct
 
-from turnwright_audit.trajectories.atif import FinalMetrics, Trajectory, TrajectoryCall, TrajectoryStep
+from turnwright_audit.trajectories.atif import StepMetrics, Trajectory, TrajectoryCall, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, read_json
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -170,24 +169,17 @@ def _add_command(run: RunBuilder, step: TrajectoryStep, action: str) -> Trajecto
     return run.call(None, word[0] if word[0] in _COMMANDS else "bash", {"command": action}, step=step)
 
 
-def _totals(stats: ModelStats | None) -> FinalMetrics | None:
+def _totals(stats: ModelStats | None) -> StepMetrics | None:
     """Return the sums; None of a replay, whose sums are zero."""
     if stats is None or not (stats.tokens_sent or stats.tokens_received or stats.instance_cost):
         return None
-    return FinalMetrics(
-        total_prompt_tokens=stats.tokens_sent,
-        total_completion_tokens=stats.tokens_received,
-        total_cost_usd=stats.instance_cost,
-    )
+    return StepMetrics(stats.tokens_sent, stats.tokens_received, cost_usd=stats.instance_cost)
 
 
 def _model(config: object) -> str | None:
     """Return the name of the model in a configuration, which newer versions write as a text of JSON."""
     if isinstance(config, str):
-        try:
-            config = msgspec.json.decode(config)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
+        config = read_json(config)
     for key in ("agent", "model", "name"):
         config = config.get(key) if isinstance(config, Mapping) else None
     return config if isinstance(config, str) else None

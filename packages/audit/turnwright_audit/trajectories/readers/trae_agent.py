@@ -112,12 +112,8 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each document."""
     values = Values(recording, _SHAPE, {"llm_interactions", "agent_steps"})
-    return values.noted(_runs(values), "no run in it could be read")
-
-
-def _runs(values: Values[Document]) -> Iterator[Trajectory]:
-    for document in values:
-        yield _run(document, cut=values.cut)
+    runs = (_run(document, cut=values.cut) for document in values)
+    return values.noted(runs, "no run in it could be read")
 
 
 def _run(document: Document, *, cut: bool) -> Trajectory:
