@@ -36,6 +36,8 @@ AnyEngine = Engine[None]
 
 #: Bytes of the body of a callback, at most.
 MOST_BYTES: Final = 512 * 1024
+#: How much of a body is read that is too large, as a multiple of the limit.
+_DROPPED: Final = 4
 #: Digits of a whole number in it: Python reads no more.
 _MOST_DIGITS: Final = 4_300
 _LOG: Final = logging.getLogger(__name__)
@@ -240,20 +242,21 @@ async def _read_body(scope: Mapping[str, Any], receive: Callable[[], Awaitable[A
     """Return the JSON object of a callback. Raises `_RefusedRequestError`."""
     too_large = _RefusedRequestError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {MOST_BYTES:,} bytes")
     lengths = [value for name, value in scope["headers"] if name.lower() == b"content-length"]
-    if any(
+    is_too_large = any(
         not length.isdigit() or len(length) > len(str(MOST_BYTES)) or int(length) > MOST_BYTES for length in lengths
-    ):
-        raise too_large
-    body = b""
-    while True:
+    )
+    body, size, has_more = b"", 0, True
+    # Some clients read no refusal before they have sent the body: its rest is read and dropped.
+    while has_more and size <= _DROPPED * MOST_BYTES:
         message = await receive()
         if message["type"] == "http.disconnect":
             raise _RefusedRequestError(HTTPStatus.BAD_REQUEST, "the request was not complete")
-        body += message.get("body", b"")
-        if len(body) > MOST_BYTES:
-            raise too_large
-        if not message.get("more_body", False):
-            break
+        piece, has_more = message.get("body", b""), message.get("more_body", False)
+        size += len(piece)
+        is_too_large = is_too_large or size > MOST_BYTES
+        body = b"" if is_too_large else body + piece
+    if is_too_large:
+        raise too_large
     return _parse(body)
 
 

@@ -107,6 +107,26 @@ async def test_body_above_the_bound_is_refused() -> None:
     assert endless.status == 413
 
 
+async def test_body_above_the_bound_is_read_before_its_refusal() -> None:
+    """Otherwise a client that sends first and reads later gets a reset."""
+    rest: list[Message] = [
+        {"type": "http.request", "body": b" " * 6, "more_body": more} for more in (True,) * 4 + (False,)
+    ]
+    responses: list[Message] = []
+
+    async def receive() -> Message:
+        return rest.pop(0)
+
+    async def note(message: Message) -> None:
+        assert rest == []
+        responses.append(message)
+
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"30")]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+    await client_of(Bounds(body_bytes=10)).app(scope, receive, note)
+    assert responses[0]["status"] == 413
+
+
 async def test_half_request_is_refused() -> None:
     client = client_of(Bounds(body_seconds=0.05))
     slow = await client.send("POST", "/", pieces=[b'{"a": '], stalls=True)

@@ -50,6 +50,8 @@ Authorize: TypeAlias = Callable[[Request, str], Access | Awaitable[Access]]
 
 #: The longest id of a session that a client may choose, in characters.
 LONGEST_SESSION: Final = 128
+#: How much of a body is read that is too large, as a multiple of the limit.
+_DROPPED: Final = 4
 #: The beginning of the sessions of named users.
 _OWNED: Final = "~"
 _JSON: Final = ("application/json",)
@@ -153,24 +155,26 @@ class Gate:
         """Return the body of a request, of one of these types. Raises `RefusedRequestError` beyond the bounds."""
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() not in media_types:
             raise RefusedRequestError(415, f"the body must be {' or '.join(media_types)}")
-        if _length(request) > self.bounds.body_bytes:
-            raise self._too_large
+        limit, size = self.bounds.body_bytes, 0
+        is_too_large = _length(request) > limit
         content = bytearray()
         with anyio.move_on_after(self.bounds.body_seconds) as scope:
             try:
+                # Some clients read no refusal before they have sent the body: its rest is read and dropped.
                 async for piece in request.stream():
-                    content += piece
-                    if len(content) > self.bounds.body_bytes:
-                        raise self._too_large
+                    size += len(piece)
+                    is_too_large = is_too_large or size > limit
+                    if size > _DROPPED * limit:
+                        break
+                    if not is_too_large:
+                        content += piece
             except ClientDisconnect:
                 raise RefusedRequestError(400, "the body did not arrive whole") from None
+        if is_too_large:
+            raise RefusedRequestError(413, f"the body has more than {limit:,} bytes")
         if scope.cancelled_caught:
             raise RefusedRequestError(408, f"the body did not arrive within {self.bounds.body_seconds:g} s")
         return bytes(content)
-
-    @property
-    def _too_large(self) -> RefusedRequestError:
-        return RefusedRequestError(413, f"the body has more than {self.bounds.body_bytes:,} bytes")
 
 
 def parse_object(content: bytes) -> JsonObject:

@@ -330,6 +330,13 @@ async def test_deleted_response_is_gone(client: openai.AsyncOpenAI) -> None:
         await client.responses.retrieve(first.id)
 
 
+async def test_other_routes_of_responses_are_refused_in_words(client: openai.AsyncOpenAI) -> None:
+    created = await say(client, "hi")
+    for request in (client.responses.input_items.list(created.id), client.responses.compact(model="clerk", input="hi")):
+        with pytest.raises(openai.NotFoundError, match="this server creates, retrieves, cancels and deletes responses"):
+            await request
+
+
 async def test_usage_is_that_of_the_segment(client: openai.AsyncOpenAI) -> None:
     usage = (await say(client, "tool")).usage
     assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (14, 10, 24)

@@ -58,6 +58,7 @@ _KEY: Final = "responses"
 _VIA: Final = "responses"
 _LEFT: Final = "the turn was interrupted: retrieve the response later"
 _SERVER_FAULT: Final = 500
+_METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
 #: Statuses of requests that did not arrive, or were not admitted.
 _REPEATABLE: Final = frozenset({408, 503})
 
@@ -98,6 +99,7 @@ def responses_routes(
         Route(f"{path}/responses/{{response}}", serve(door.retrieve), methods=["GET"]),
         Route(f"{path}/responses/{{response}}", serve(door.delete), methods=["DELETE"]),
         Route(f"{path}/responses/{{response}}/cancel", serve(door.cancel), methods=["POST"]),
+        Route(f"{path}/responses/{{rest:path}}", serve(door.refuse_route), methods=_METHODS),
         Route(f"{path}/chat/completions", serve(chat.create), methods=["POST"]),
         Route(f"{path}/models", serve(door.models), methods=["GET"]),
         Route(f"{path}/models/{{model}}", serve(door.model), methods=["GET"]),
@@ -157,6 +159,13 @@ class _Responses:
         """Return an agent by its name."""
         await self._gate.identify(request, "models")
         return JSONResponse(_model(choose_agent(self._agents, request.path_params["model"]).name.lower()))
+
+    async def refuse_route(self, request: Request) -> Response:
+        """Refuse what other servers have here (`input_items`, `compact`) in the form that clients show."""
+        await self._gate.identify(request, "models")
+        raise RefusedRequestError(
+            404, "this server creates, retrieves, cancels and deletes responses, and nothing else"
+        )
 
     async def create(self, request: Request) -> Response:
         """Start a turn, or answer the paused one."""
