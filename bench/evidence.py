@@ -174,7 +174,7 @@ def put_tables(page: str, tables: Mapping[str, Iterable[str]]) -> str:
 
 def _data(evidence: Evidence) -> Iterator[str]:
     kinds = [kind.words for kind in LoopKind]
-    yield from _head(
+    yield from table_head(
         ("data", "format", "license"), "files", "runs", "steps", "calls", "unpaired", *kinds, "CPU s", "MiB"
     )
     datasets_by_name = {dataset.name: dataset for dataset in datasets()}
@@ -182,32 +182,34 @@ def _data(evidence: Evidence) -> Iterator[str]:
         dataset = datasets_by_name[name]
         link = f"[{name}](https://github.com/{dataset.repository}/tree/{dataset.commit[:8]})"
         numbers = (of.files, of.runs, of.steps, of.calls, of.unpaired, *(of.loops.get(kind, 0) for kind in kinds))
-        yield _row(
-            (link, of.format, dataset.license, *(f"{number:,}" for number in numbers), f"{of.seconds}", f"{of.mib}")
-        )
+        counts = (f"{number:,}" for number in numbers)
+        yield table_row(link, of.format, dataset.license, *counts, f"{of.seconds}", f"{of.mib}")
 
 
 def _detectors(evidence: Evidence) -> Iterator[str]:
     eras = [f"{era} ({good:,} ok, {bad:,} failed)" for era, (good, bad) in evidence.labeled.items()]
-    yield from _head(("a turn is stopped by",), *eras)
+    yield from table_head(("a turn is stopped by",), *eras)
     for name, words in _DETECTORS.items():
         acts = (of[name] for of in evidence.detectors.values())
-        yield _row((words, *(f"{savings.runs:,} / {savings.succeeded:,} / {savings.saved:.1%}" for savings in acts)))
+        yield table_row(words, *(f"{savings.runs:,} / {savings.succeeded:,} / {savings.saved:.1%}" for savings in acts))
 
 
 def _budgets(evidence: Evidence) -> Iterator[str]:
-    yield from _head(("data",), "good runs", "p95", "p99", "max", *map(str, _BUDGETS))
+    yield from table_head(("data",), "good runs", "p95", "p99", "max", *map(str, _BUDGETS))
     for name, of in evidence.datasets.items():
         if of.good:
-            yield _row((name, *(f"{number:,}" for number in (of.good, *of.good_calls.values(), *of.stopped.values()))))
+            yield table_row(
+                name, *(f"{number:,}" for number in (of.good, *of.good_calls.values(), *of.stopped.values()))
+            )
 
 
-def _head(labels: Sequence[str], *right: str) -> Iterator[str]:
-    yield _row((*labels, *right))
-    yield _row(("---",) * len(labels) + ("--:",) * len(right))
+def table_head(labels: Sequence[str], *right: str) -> Iterator[str]:
+    """Yield the first two rows of a table, whose columns `right` are aligned to the right."""
+    yield table_row(*labels, *right)
+    yield table_row(*("---",) * len(labels), *("--:",) * len(right))
 
 
-def _row(cells: Sequence[str]) -> str:
+def table_row(*cells: str) -> str:
     """Return a row without spaces around its cells, for the words of the pages are counted."""
     return f"|{'|'.join(cells)}|"
 

@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 import msgspec
-from bench.evidence import put_tables
+from bench.evidence import put_tables, table_head, table_row
 from msgspec import Struct
 
 ROOT: Final = Path(__file__).parents[2]
@@ -129,8 +129,8 @@ def put_into(page: str, figures: Mapping[str, Figures]) -> str:
 
 
 def _policies(figures: Mapping[str, Figures]) -> Iterator[str]:
-    yield from _head(
-        "runs and rules", "runs", "failed", "break a rule", "of these failed", "of all failures", "of all successes"
+    yield from table_head(
+        ("runs and rules",), "runs", "failed", "break a rule", "of these failed", "of all failures", "of all successes"
     )
     for policy in policies():
         if policy.name in figures:
@@ -145,8 +145,8 @@ def _policies(figures: Mapping[str, Figures]) -> Iterator[str]:
 
 def _policy_row(name: str, measured: Figures, broken: Broken) -> str:
     if not measured.succeeded + measured.failed:
-        return _row(name, f"{measured.runs:,}", "?", f"{broken.runs:,}", "?", "?", "?")
-    return _row(
+        return table_row(name, f"{measured.runs:,}", "?", f"{broken.runs:,}", "?", "?", "?")
+    return table_row(
         name,
         *(f"{number:,}" for number in (measured.runs, measured.failed, broken.runs)),
         f"{broken.failed:,} ({_share(broken.failed, broken.runs)})",
@@ -156,37 +156,27 @@ def _policy_row(name: str, measured: Figures, broken: Broken) -> str:
 
 
 def _rules(figures: Mapping[str, Figures]) -> Iterator[str]:
-    yield from _head("rule", "runs", "failed")
+    yield from table_head(("rule",), "runs", "failed")
     for policy in policies():
         if policy.name in figures:
             measured = figures[policy.name]
             for name, rule in sorted(measured.rules.items(), key=lambda item: -item[1].runs):
                 failed = f"{rule.failed:,}" if rule.failed + rule.succeeded else "?"
-                yield _row(f"{policy.folder}: {name}", f"{rule.runs:,}", failed)
+                yield table_row(f"{policy.folder}: {name}", f"{rule.runs:,}", failed)
 
 
 def _folders(figures: Mapping[str, Figures]) -> Iterator[str]:
-    yield from _head("suite", "tasks where a rule acts", "attacks stopped")
+    yield from table_head(("suite",), "tasks where a rule acts", "attacks stopped")
     for policy in policies():
         if policy.by_folder and policy.name in figures:
             measured = figures[policy.name]
             all_of = (measured.succeeded, measured.failed, measured.broken)
             for name, (tasks, attacks, broken) in [*measured.folders.items(), ("all", all_of)]:
-                yield _row(name, f"{broken.succeeded} of {tasks}", f"{broken.failed} of {attacks}")
+                yield table_row(name, f"{broken.succeeded} of {tasks}", f"{broken.failed} of {attacks}")
 
 
 def _share(part: int, whole: int) -> str:
     return f"{part / whole:.0%}" if whole else "?"
-
-
-def _head(*labels: str) -> Iterator[str]:
-    yield _row(*labels)
-    yield _row("---", *("--:" for _ in labels[1:]))
-
-
-def _row(*cells: str) -> str:
-    """Return a row without spaces around its cells, for the words of the pages are counted."""
-    return f"|{'|'.join(cells)}|"
 
 
 def main(arguments: Sequence[str]) -> None:
