@@ -163,10 +163,9 @@ def test_standard_input_is_a_recording_or_an_archive() -> None:
     assert seen(runs(["-"], stdin=io.BytesIO(b""))) == [("-", "it is empty")]
 
 
-def test_large_member_is_read_from_a_deleted_temporary_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_large_member_is_read_from_a_deleted_temporary_file(tmp_path: Path) -> None:
     data = packed_tar({"a.json": SAMPLE + b" " * 2000})
-    read_runs = list(runs(["-"], stdin=io.BytesIO(data), bounds=Bounds(memory=1000)))
+    read_runs = list(runs(["-"], stdin=io.BytesIO(data), bounds=Bounds(memory=1000, folder=tmp_path)))
     assert [run.file for run in read_runs] == ["-:a.json"]
     assert isinstance(read_runs[0].found, Trajectory)
     assert list(tmp_path.iterdir()) == []

@@ -58,12 +58,16 @@ class Problem(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """The bounds of unpacking, in bytes. An archive may unpack to `base` and `ratio` times its size."""
+    """The bounds of unpacking, in bytes. An archive may unpack to `base` and `ratio` times its size.
+
+    What does not fit into `memory` is in a temporary file in `folder`, by default that of the system.
+    """
 
     memory: int = 32 * 1024**2
     member: int = 4 * 1024**3
     base: int = 1024**3
     ratio: int = 1000
+    folder: Path | None = None
 
 
 class Meter:
@@ -105,7 +109,7 @@ def keep(
             if size > bounds.member:
                 raise OSError("it is too large")
             if file is None and size > bounds.memory:
-                folder = Path(tempfile.mkdtemp(prefix="turnwright-"))
+                folder = Path(tempfile.mkdtemp(prefix="turnwright-", dir=bounds.folder))
                 file = (folder / "recording").open("wb")
                 file.write(kept_bytes)
                 kept_bytes.clear()
