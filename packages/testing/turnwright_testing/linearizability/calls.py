@@ -88,7 +88,11 @@ class Die(_Value, frozen=True, tag=True):
     owners: tuple[str, ...]
 
 
-StoreCall = Create | TakeClaim | Release | Append | Post | Delete | Read | Die
+#: A call for a turn that is there.
+TurnCall = TakeClaim | Release | Append | Post | Delete | Read
+#: A call of a client.
+ClientCall = Create | TurnCall
+StoreCall = ClientCall | Die
 
 
 class StoreResult(_Value, frozen=True):

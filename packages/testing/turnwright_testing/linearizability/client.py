@@ -1,18 +1,18 @@
 """A client that makes random calls to a store, and records them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
 from random import Random
-from typing import Final, assert_never
+from typing import Final
 
 from turnwright.errors import LeaseLostError, SessionBusyError, StoreError, TurnBusyError, TurnNotFoundError
 from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, NewTurn, Status, Store
 from turnwright_states import EndReason, State
 from turnwright_states.facts import Fact, ModelReplied
 
-from .calls import Append, Create, Delete, Post, Read, Reading, Release, StoreCall, StoreResult, TakeClaim
+from .calls import Append, ClientCall, Create, Delete, Post, Read, Reading, Release, StoreResult, TakeClaim
 from .history import StoreHistory
 
 #: The calls that a client draws, and how often.
@@ -68,78 +68,51 @@ class StoreClient:
         elif kind == "create":
             await self.create(turn, driven=not self._one_in(3))
         elif kind == "delete":
-            await self._do(Delete(turn, self.store.owner), lambda: self._delete(turn))
+            await self._do(Delete(turn, self.store.owner))
         elif kind == "post":
-            await self.post(turn)
+            items = {
+                f"q{self.draw.randrange(4)}": f'"{self.draw.randrange(2)}"' for _ in range(self.draw.choice((1, 1, 2)))
+            }
+            await self._do(Post(turn, tuple(items.items())))
         elif kind == "append_again" and self._last is not None:
             claim, call = self._last
-            await self._do(call, lambda: self._append(claim, call))
+            await self._do(call, claim)
         elif kind in ("append", "append_again", "release") and self.claims:
             claim = self.draw.choice(self.claims) if self._one_in(5) else self.claims[-1]
-            await (self.release(claim) if kind == "release" else self.append(claim))
+            if kind == "release":
+                await self._do(Release(claim.turn, claim.epoch, self._one_in(5)), claim)
+            else:
+                await self.append(claim)
         else:
             names = [*self.names, self.store.owner]
             await self.claim(turn, tuple(sorted(set(names))) if kind == "take_over" else ())
 
     async def create(self, turn: str, *, driven: bool = True) -> None:
         session = turn.partition("/")[0] if "/" in turn else None
-        call = Create(turn, self.store.owner, self._marks(2), next(self._numbers), session, driven)
-        await self._do(call, lambda: self._create(call))
+        await self._do(Create(turn, self.store.owner, self._marks(2), next(self._numbers), session, driven))
 
     async def claim(self, turn: str, abandoned: tuple[str, ...] = ()) -> None:
-        call = TakeClaim(turn, self.store.owner, abandoned)
-        claimed = await self._do(call, lambda: self._claim(call))
+        claimed = await self._do(TakeClaim(turn, self.store.owner, abandoned))
         if claimed is not None and claimed.status == "ok":
             row = await self.read(turn, "get")
             if row is not None and row.flag:
                 self._over.add((turn, claimed.epoch))
 
-    async def release(self, claim: Claim) -> None:
-        crashed = self._one_in(5)
-
-        async def make() -> StoreResult:
-            await self.store.release(claim, crashed=crashed)
-            return StoreResult()
-
-        await self._do(Release(claim.turn, claim.epoch, crashed), make)
-
     async def append(self, claim: Claim) -> None:
         ends = (claim.turn, claim.epoch) in self._over or self._one_in(10)
         marks = self._marks(self.draw.choice((0, 1, 1, 2)))
-        waiting = [item.id for item in claim.waiting]
-        consumed = tuple(item for item in waiting if self._one_in(2))
+        consumed = tuple(item.id for item in claim.waiting if self._one_in(2))
         call = Append(claim.turn, claim.epoch, claim.seq, marks, next(self._numbers), ends, consumed)
         if marks:
             self._last = copy(claim), call
-        await self._do(call, lambda: self._append(claim, call))
+        await self._do(call, claim)
         if ends:
             self._over.add((claim.turn, claim.epoch))
 
-    async def post(self, turn: str) -> None:
-        items = {
-            f"q{self.draw.randrange(4)}": f'"{self.draw.randrange(2)}"' for _ in range(self.draw.choice((1, 1, 2)))
-        }
-        call = Post(turn, tuple(items.items()))
-
-        async def make() -> StoreResult:
-            posted = [InboxItem(turn, name, InboxKind.STEER, payload) for name, payload in call.items]
-            return StoreResult(items=tuple(item.id for item in await self.store.post(*posted)))
-
-        await self._do(call, make)
-
     async def read(self, turn: str, reading: Reading, after: int = 0) -> StoreResult | None:
         """Read one thing of a turn, and return the recorded result."""
-        match reading:
-            case "facts":
-                return await self._do(Read(turn, reading, after), lambda: self._facts(turn, after))
-            case "get":
-                return await self._do(Read(turn, reading), lambda: self._get(turn))
-            case "inbox":
-                return await self._do(Read(turn, reading), lambda: self._inbox(turn))
-            case "is_driven":
-                return await self._do(Read(turn, reading, owner=self.store.owner), lambda: self._is_driven(turn))
-            case _:
-                assert_never(reading)
+        after = after if reading == "facts" else 0
+        return await self._do(Read(turn, reading, after, self.store.owner if reading == "is_driven" else ""))
 
     async def read_all(self) -> None:
         """Read every turn: what was lost shows here, if nowhere before."""
@@ -153,10 +126,11 @@ class StoreClient:
     def _marks(self, number: int) -> tuple[str, ...]:
         return tuple(f"{self.name}.{next(self._numbers)}" for _ in range(number))
 
-    async def _do(self, call: StoreCall, make: Callable[[], Awaitable[StoreResult]]) -> StoreResult | None:
+    async def _do(self, call: ClientCall, claim: Claim | None = None) -> StoreResult | None:
+        """Make a call, under this claim, and record it. Returns None if nobody knows its result."""
         number, note = self.history.begin(self.name, call), ""
         try:
-            result = await make()
+            result = await self._make(call, claim or Claim(call.turn, 0, 0))
         except tuple(_ERRORS) as error:
             result = _ERRORS[type(error)]
         except StoreError as error:
@@ -166,42 +140,43 @@ class StoreClient:
         self.history.end(number, result, note)
         return result
 
-    async def _create(self, call: Create) -> StoreResult:
-        new = NewTurn(call.turn, call.session, "agent", "model", 1_700_000_000.0)
-        status = Status(State.STREAM, call.number)
-        claim = await self.store.create(new, _facts(call.marks), status, driven=call.driven)
-        if call.driven:
-            self.claims.append(claim)
-        return StoreResult(epoch=claim.epoch, seq=claim.seq)
-
-    async def _claim(self, call: TakeClaim) -> StoreResult:
-        claim = await self.store.claim(call.turn, abandoned=AbandonedDrivers(frozenset(call.abandoned)))
-        self.claims.append(claim)
-        items = tuple(item.id for item in claim.waiting)
-        return StoreResult(epoch=claim.epoch, seq=claim.seq, items=items, flag=claim.crashed)
-
-    async def _append(self, claim: Claim, call: Append) -> StoreResult:
-        ended = Status(State.ABORTED, call.number, 0, EndReason.ABORTED)
-        status = ended if call.ends else Status(State.STREAM, call.number)
-        claim.waiting = await self.store.append(claim, _facts(call.marks), status, call.consumed)
-        return StoreResult(seq=claim.seq, items=tuple(item.id for item in claim.waiting))
-
-    async def _delete(self, turn: str) -> StoreResult:
-        return StoreResult(number=await self.store.delete(turn))
-
-    async def _facts(self, turn: str, after: int) -> StoreResult:
-        return StoreResult(items=tuple(mark_of(fact) for _, fact in await self.store.facts(turn, after)))
-
-    async def _get(self, turn: str) -> StoreResult:
-        row = await self.store.get(turn)
-        ended = row.status.outcome is not None
-        return StoreResult(epoch=row.epoch, number=row.status.steps, owner=row.owner, flag=ended)
-
-    async def _inbox(self, turn: str) -> StoreResult:
-        return StoreResult(items=tuple(item.id for item in await self.store.inbox(turn)))
-
-    async def _is_driven(self, turn: str) -> StoreResult:
-        return StoreResult(flag=await self.store.is_driven(turn))
+    async def _make(self, call: ClientCall, claim: Claim) -> StoreResult:  # noqa: C901, PLR0911 (a case a call: flat)
+        store = self.store
+        match call:
+            case Create():
+                new = NewTurn(call.turn, call.session, "agent", "model", 1_700_000_000.0)
+                status = Status(State.STREAM, call.number)
+                claim = await store.create(new, _facts(call.marks), status, driven=call.driven)
+                if call.driven:
+                    self.claims.append(claim)
+                return StoreResult(epoch=claim.epoch, seq=claim.seq)
+            case TakeClaim():
+                claim = await store.claim(call.turn, abandoned=AbandonedDrivers(frozenset(call.abandoned)))
+                self.claims.append(claim)
+                return StoreResult(epoch=claim.epoch, seq=claim.seq, items=_ids(claim.waiting), flag=claim.crashed)
+            case Release():
+                await store.release(claim, crashed=call.crashed)
+                return StoreResult()
+            case Append():
+                ended = Status(State.ABORTED, call.number, 0, EndReason.ABORTED)
+                status = ended if call.ends else Status(State.STREAM, call.number)
+                claim.waiting = await store.append(claim, _facts(call.marks), status, call.consumed)
+                return StoreResult(seq=claim.seq, items=_ids(claim.waiting))
+            case Post():
+                items = [InboxItem(call.turn, name, InboxKind.STEER, payload) for name, payload in call.items]
+                return StoreResult(items=_ids(await store.post(*items)))
+            case Delete():
+                return StoreResult(number=await store.delete(call.turn))
+            case Read(what="facts"):
+                return StoreResult(items=tuple(mark_of(fact) for _, fact in await store.facts(call.turn, call.after)))
+            case Read(what="get"):
+                row = await store.get(call.turn)
+                ended_too = row.status.outcome is not None
+                return StoreResult(epoch=row.epoch, number=row.status.steps, owner=row.owner, flag=ended_too)
+            case Read(what="inbox"):
+                return StoreResult(items=_ids(await store.inbox(call.turn)))
+            case Read():
+                return StoreResult(flag=await store.is_driven(call.turn))
 
 
 def mark_of(fact: Fact) -> str:
@@ -211,3 +186,7 @@ def mark_of(fact: Fact) -> str:
 
 def _facts(marks: Sequence[str]) -> list[Fact]:
     return [ModelReplied(text=mark, state=State.STREAM, elapsed=0.0, hash="") for mark in marks]
+
+
+def _ids(items: Iterable[InboxItem]) -> tuple[str, ...]:
+    return tuple(item.id for item in items)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, assert_never
 
 from turnwright.store import NOBODY
 
-from .calls import Append, Create, Delete, Die, Post, Read, Release, StoreCall, StoreResult, TakeClaim
+from .calls import Append, Create, Delete, Die, Post, Read, Release, StoreCall, StoreResult, TakeClaim, TurnCall
 
 
 class TurnState(NamedTuple):
@@ -62,11 +62,9 @@ class StoreModel:
                 return _create(state, call)
             case Die():
                 return iter([(StoreResult(), state._replace(dead=state.dead | set(call.owners)))])
-            case TakeClaim() | Release() | Append() | Post() | Delete() | Read():
+            case _:
                 turn = state.get(call.turn)
                 return _of_missing(state, call) if turn is None else _of_turn(state, turn, call)
-            case _:
-                assert_never(call)
 
 
 def _create(state: StoreState, call: Create) -> Allowed:
@@ -82,7 +80,7 @@ def _create(state: StoreState, call: Create) -> Allowed:
     yield StoreResult(epoch=epoch, seq=len(call.marks)), state.with_turn(call.turn, turn_state)
 
 
-def _of_missing(state: StoreState, call: TakeClaim | Release | Append | Post | Delete | Read) -> Allowed:
+def _of_missing(state: StoreState, call: TurnCall) -> Allowed:
     match call:
         case Append():
             yield _LOST, state
@@ -94,7 +92,7 @@ def _of_missing(state: StoreState, call: TakeClaim | Release | Append | Post | D
             yield _NOT_FOUND, state
 
 
-def _of_turn(state: StoreState, turn: TurnState, call: TakeClaim | Release | Append | Post | Delete | Read) -> Allowed:
+def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
     match call:
         case TakeClaim():
             yield from _claim(state, turn, call)
