@@ -3,9 +3,8 @@
 For those who want to know what their own tools and stores do when the process dies.
 """
 
-from .clock import JumpingClock
-from .disk import full_disk
 from .kill import KillAt, KillingStore, kill_this_process
+from .machine import JumpingClock, full_disk
 from .process import DriverProcess
 from .store import FaultyStore
 from .witness import Ran, Witness, WitnessLine

@@ -1,4 +1,4 @@
-"""The contract of a store for writes of many turns at once, and for an append that is inline."""
+"""The contract of a store for calls at once: of many turns, inline, canceled, and in an order that explains them."""
 
 from functools import partial
 from typing import Final
@@ -9,11 +9,14 @@ from anyio.lowlevel import checkpoint
 
 from turnwright.errors import LeaseLostError, SessionBusyError, TurnExistsError
 from turnwright.store import Claim, InboxItem, InboxKind, Store
+from turnwright_testing.linearizability import explain_history, record_history
 
 from .bench import Bench, StoreFacts, Written
 
 #: More than a store may take for few.
 _MANY: Final = 40
+#: Histories that are recorded. What goes wrong between calls need not do so at the first time.
+_HISTORIES: Final = 12
 
 
 class _Driven:
@@ -167,3 +170,17 @@ class CrowdFacts(StoreFacts):
             assert number % 3 == 0 or kept_facts == turn.draft.facts
             assert turn.claim.seq == len(kept_facts)
             await store.append(turn.claim, turn.draft.facts[len(kept_facts) :], turn.draft.status)
+
+    async def test_calls_at_once_have_an_order(self, bench: Bench) -> None:
+        """Clients create, claim, append, post, release, delete and read; some turns are taken from living owners."""
+        stores = [await bench.open() for _ in range(3)]
+        for seed in range(_HISTORIES):
+            explanation = explain_history((await record_history(stores, seed)).operations)
+            assert not explanation.stuck, str(explanation)
+
+    async def test_calls_at_once_have_an_order_when_processes_die(self, bench: Bench) -> None:
+        """Processes look dead in the middle of their calls, and go on, as after a stall."""
+        for seed in range(100, 100 + _HISTORIES // 2):
+            stores = [await bench.open() for _ in range(3)]
+            explanation = explain_history((await record_history(stores, seed, bury=bench.bury)).operations)
+            assert not explanation.stuck, str(explanation)

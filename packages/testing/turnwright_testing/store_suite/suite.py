@@ -8,7 +8,6 @@ from .claims import ClaimFacts
 from .crowds import CrowdFacts
 from .deletion import DeletionFacts
 from .due import DueFacts
-from .histories import HistoryFacts
 from .inboxes import InboxFacts
 from .journal import JournalFacts
 from .outbox import OutboxFacts
@@ -33,6 +32,5 @@ class StoreSuite(
     AnnotationFacts,
     OutboxFacts,
     WatchFacts,
-    HistoryFacts,
 ):
     """Subclass it, and define a fixture `bench` that gives a `Bench`."""

@@ -17,7 +17,7 @@ from turnwright.store.sqlite.opening import Durability
 from turnwright.store.sqlite.writes import Write
 from turnwright_states import State
 from turnwright_states.facts import Fact, Notice
-from turnwright_testing.faults.disk import full_disk
+from turnwright_testing.faults import full_disk
 from turnwright_testing.store_suite import StoreSuite, Written
 
 pytestmark = pytest.mark.anyio

@@ -12,7 +12,7 @@ import pytest
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
 from turnwright.store.annotations import Annotation, AnnotationKind
-from turnwright_testing.faults.disk import full_disk
+from turnwright_testing.faults import full_disk
 from turnwright_testing.store_suite import StoreSuite, Written
 
 pytestmark = pytest.mark.anyio

@@ -1,5 +1,6 @@
-"""A wall clock that jumps, as when it is set, or corrected after a long sleep."""
+"""Faults of a machine: a wall clock that jumps, and a full disk."""
 
+import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,3 +34,19 @@ class JumpingClock:
             yield
         finally:
             time.time = self._time
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """Limit every file of this process to `size` bytes during the block; then there is space again.
+
+    Writes are cut short and then refused (`EFBIG`), as on a disk that has no block left, so that SQLite finds half a
+    page in its log. It holds for every file, those of your test runner as well: use it in a `DriverProcess`. It is the
+    process's limit `RLIMIT_FSIZE`; raises `ValueError` for a size above the hard limit.
+    """
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
