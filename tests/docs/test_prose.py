@@ -18,8 +18,7 @@ from turnwright.cli.refused import busy_words
 from turnwright.errors import ConfigError
 from turnwright.model import ScriptedModel
 from turnwright.store import SqliteStore, open_store
-from turnwright.tools.result import FILES_LIMIT, STRUCTURED_LIMIT
-from turnwright.tools.text import RESULT_LIMIT
+from turnwright.tools.result import FILES_LIMIT, RESULT_LIMIT, STRUCTURED_LIMIT
 from turnwright_states import REASONS_OF, EndReason, Limits, Outcome
 from turnwright_states.chart import ROWS
 

@@ -59,7 +59,7 @@ from .fields import (
 )
 
 if TYPE_CHECKING:
-    from .arguments import AgentFields, PlainAgentFields
+    from .fields import AgentFields, PlainAgentFields
 
 #: The dependencies that an agent's functions need, and the type of its answer.
 D = TypeVar("D")

@@ -13,8 +13,7 @@ from turnwright.errors import HookFailedError
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.protocol import ModelError
 from turnwright.model.retry import Backoff
-from turnwright.tools.result import STRUCTURED_LIMIT, plain
-from turnwright.tools.text import NotJsonError, cap
+from turnwright.tools.result import STRUCTURED_LIMIT, NotJsonError, cap, plain
 from turnwright.tools.timing import noting_wait
 from turnwright.transcript.events import ResponseWithdrawnEvent
 from turnwright.transcript.wording import UNCHECKED, withheld_text

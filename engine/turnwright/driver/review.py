@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import PicklableError, Retry
 from turnwright.model.protocol import ModelError
-from turnwright.tools.text import cap
+from turnwright.tools.result import cap
 from turnwright_states import AttemptFailedInput, Call, Input, ReviewedInput, TrippedInput, Usage
 from turnwright_states.facts import ModelReplied
 

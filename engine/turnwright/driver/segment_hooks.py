@@ -16,8 +16,7 @@ from turnwright.message import FilePart
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.tools.batch_context import BatchContext, BeforeCall
 from turnwright.tools.errors import ToolError
-from turnwright.tools.result import ToolResult, bounded, plain, to_result
-from turnwright.tools.text import NotJsonError, cap
+from turnwright.tools.result import NotJsonError, ToolResult, bounded, cap, plain, to_result
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import context_of
 from turnwright_states import Call, CallSettledInput, CallStatus

@@ -30,7 +30,7 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.store import InboxItem
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolInputError
-from turnwright.tools.text import cap
+from turnwright.tools.result import cap
 from turnwright.tools.tool import Approval, LoopKey, Tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import (

@@ -1,7 +1,8 @@
-"""The differences between providers that decide whether a request is valid."""
+"""The differences between providers that decide whether a request is valid, and those of well-known ones."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Final, Literal, TypedDict
 
 from turnwright.errors import ConfigError
 
@@ -19,7 +20,7 @@ class Capabilities:
 
     The defaults are those of OpenAI's own API, except for `reasoning_details`. A model has them in an attribute
     `capabilities`; a model without it has the defaults. `model.fit` changes a request so that they allow it;
-    `model.known_servers` lists those of public servers.
+    `known_capabilities` has those of public servers.
     """
 
     #: `tool_choice: none` is understood. Otherwise a call that may not use tools is sent without them. Where they
@@ -60,4 +61,126 @@ def checked_capabilities(capabilities: Capabilities) -> Capabilities:
     """Return the capabilities. Raises `ConfigError` for another type, which would only fail in the middle of a turn."""
     if not isinstance(capabilities, Capabilities):
         raise ConfigError(f"capabilities must be Capabilities(strict_alternation=True, ...), not {capabilities!r}")
+    return capabilities
+
+
+class _Changes(TypedDict, total=False):
+    supports_tool_choice_none: bool
+    needs_tools_if_history_has_tools: bool
+    strict_alternation: bool
+    allows_prefill: bool
+    parallel_tool_calls: bool
+    reasoning_field: ReasoningField | None
+    reasoning_required: bool
+    reasoning_details: bool
+    thinking: ThinkingControl | None
+    unsupported_settings: frozenset[str]
+    json_schema_output: bool
+    reports_cost: bool
+
+
+# Mistral's API and its templates: "Unexpected role 'user' after role 'tool'", "After the optional system message,
+# conversation roles must alternate". The rule belongs to the model, also behind Azure, vLLM, llama.cpp, OpenRouter.
+_MISTRAL: Final[_Changes] = {"strict_alternation": True}
+# Gemma 1 to 3, their templates: "Conversation roles must alternate user/assistant/user/assistant/...".
+_GEMMA: Final[_Changes] = {"strict_alternation": True}
+# Llama 3.1 to 3.3, their templates (vLLM, NIM, Nebius, llama.cpp): "This model only supports single tool-calls at
+# once!", from then on to every request of the conversation.
+_LLAMA: Final[_Changes] = {"parallel_tool_calls": False}
+# Behind LiteLLM: "Anthropic doesn't support tool calling without `tools=` param specified".
+_CLAUDE: Final[_Changes] = {"needs_tools_if_history_has_tools": True}
+# Converse: "The toolConfig field must be defined when using toolUse and toolResult content blocks"; its tool choices
+# are auto, any and one tool.
+_BEDROCK: Final[_Changes] = {"needs_tools_if_history_has_tools": True, "supports_tool_choice_none": False}
+# "The `reasoning_content` in the thinking mode must be passed back to the API", also where it is empty; without
+# thinking it is ignored. (The first deepseek-reasoner refused it; the API no longer serves it.)
+_DEEPSEEK: Final[_Changes] = {
+    "reasoning_field": "reasoning_content",
+    "reasoning_required": True,
+    "thinking": "switch",
+}
+# "thinking is enabled but reasoning_content is missing in assistant tool call message"; an empty one will do.
+_KIMI: Final[_Changes] = {"reasoning_field": "reasoning_content", "reasoning_required": True, "thinking": "switch"}
+# Not required, but recommended by their makers, because interleaved thinking continues from it.
+_GLM: Final[_Changes] = {"reasoning_field": "reasoning_content", "thinking": "switch"}
+# They send no `reasoning_details`, and reject a message with an unknown field: "Unknown parameter", "property is
+# unsupported", "Extra inputs are not permitted".
+_NO_DETAILS: Final[_Changes] = {"reasoning_details": False}
+# "Unsupported parameter: 'temperature' is not supported with this model", while it reasons; likewise `top_p`, `stop`.
+_REASONS: Final[_Changes] = {"unsupported_settings": frozenset({"temperature", "top_p", "stop_sequences"})}
+# "Unrecognized request argument supplied: reasoning_effort".
+_NEVER_THINKS: Final[_Changes] = {"thinking": None}
+# It calls the seed `random_seed`, and answers 422 to an unknown field.
+_MISTRAL_API: Final[_Changes] = {"thinking": None, "unsupported_settings": frozenset({"seed", "service_tier"})}
+_OPENAI_MODELS: Final = (
+    *((model, _REASONS) for model in ("o[134]*", "gpt-5", "gpt-5-*", "gpt-5.[5-9]*", "gpt-[6-9]*")),
+    *((model, _NEVER_THINKS) for model in ("gpt-3*", "gpt-4*", "chatgpt-*")),
+)
+# `response_format` with a JSON Schema, also beside tools.
+_OPENAI: Final[_Changes] = {"json_schema_output": True, **_NO_DETAILS}
+
+#: host, with its port where a pattern has one; model; what differs from OpenAI's own API. Both in lower case. A row
+#: applies if both of its patterns match; later rows override earlier ones. It exists only if a server or a chat
+#: template is known to reject the default, or its documentation asks for another way.
+_ROWS: Final[tuple[tuple[str, str, _Changes], ...]] = (
+    # Models, wherever they are served.
+    ("*", "*mistral*", _MISTRAL),
+    ("*", "*ministral*", _MISTRAL),
+    ("*", "*mixtral*", _MISTRAL),
+    ("*", "*pixtral*", _MISTRAL),
+    ("*", "*magistral*", _MISTRAL),
+    ("*", "*codestral*", _MISTRAL),
+    ("*", "*devstral*", _MISTRAL),
+    ("*", "*gemma-[23]*", _GEMMA),
+    ("*", "*gemma[23]*", _GEMMA),
+    ("*", "*gemma-7b*", _GEMMA),
+    ("*", "*llama-3[._-][123]*", _LLAMA),
+    ("*", "*llama3[._-][123]*", _LLAMA),
+    ("*", "*claude*", _CLAUDE),
+    ("*", "*anthropic.claude*", _BEDROCK),  # Bedrock's own ids, whatever gateway is before it
+    ("*", "*amazon.nova*", _BEDROCK),
+    ("*", "bedrock/*", _BEDROCK),
+    # Servers.
+    ("api.openai.com", "*", _OPENAI),
+    ("*.openai.azure.com", "*", _OPENAI),
+    *((host, model, changes) for host in ("api.openai.com", "*.openai.azure.com") for model, changes in _OPENAI_MODELS),
+    ("api.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),
+    ("codestral.mistral.ai", "*", {**_MISTRAL, **_NO_DETAILS, **_MISTRAL_API}),
+    # "After the (optional) system message(s), user and assistant roles should be alternating"; it has no tools.
+    ("api.perplexity.ai", "*", {"strict_alternation": True, "supports_tool_choice_none": False}),
+    ("bedrock*.amazonaws.com", "*", _BEDROCK),
+    # Its page on tools has several calls at once for the Llamas that it serves.
+    ("api.groq.com", "*llama*", {"parallel_tool_calls": True}),
+    ("api.groq.com", "*", _NO_DETAILS),
+    # "property 'reasoning_content' is unsupported": what they send as `reasoning` they take as `reasoning`.
+    ("api.groq.com", "*gpt-oss*", {"reasoning_field": "reasoning"}),
+    ("api.cerebras.ai", "*", {"reasoning_field": "reasoning", **_NO_DETAILS}),
+    ("openrouter.ai", "*", {"reasoning_field": "reasoning", "thinking": "reasoning", "reports_cost": True}),
+    ("api.deepseek.com", "*", _DEEPSEEK),
+    ("api.moonshot.ai", "*", _KIMI),
+    ("api.moonshot.cn", "*", _KIMI),
+    ("api.kimi.com", "*", _KIMI),
+    ("api.z.ai", "*", _GLM),
+    ("open.bigmodel.cn", "*", _GLM),
+    ("api.fireworks.ai", "*", {"reasoning_field": "reasoning_content"}),
+    # No tool choice among the parameters that it documents.
+    ("api.minimax.io", "*", {"supports_tool_choice_none": False}),
+    ("api.minimaxi.com", "*", {"supports_tool_choice_none": False}),
+    # Ollama reads no tool choice: with `none`, calls come all the same. Known by its port.
+    ("*:11434", "*", {"supports_tool_choice_none": False}),
+    ("ollama.com", "*", {"supports_tool_choice_none": False}),
+)
+
+
+def known_capabilities(host: str, model: str) -> Capabilities:
+    """Return the known capabilities of a model: `host` with or without `:port`, `model` as that server names it.
+
+    Unknown models have the defaults. Pass `capabilities=` to a client to override the table.
+    """
+    host, model = host.lower(), model.lower()
+    capabilities = Capabilities()
+    for host_pattern, model_pattern, changes in _ROWS:
+        where = host if ":" in host_pattern else host.partition(":")[0]
+        if fnmatchcase(where, host_pattern) and fnmatchcase(model, model_pattern):
+            capabilities = replace(capabilities, **changes)
     return capabilities

@@ -7,8 +7,7 @@ from turnwright._base.lazy_imports import lazy_imports
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError
 from .rate_limiter import Rate
-from .result import ToolResult
-from .text import RESULT_LIMIT, cap
+from .result import RESULT_LIMIT, ToolResult, cap
 from .tool import OnCrash, Tool
 
 # isort: split

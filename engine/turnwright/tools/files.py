@@ -6,7 +6,7 @@ from typing import BinaryIO, Final
 from turnwright._base.words import cut_utf8
 
 from .errors import ToolFailedError
-from .text import RESULT_LIMIT
+from .result import RESULT_LIMIT
 from .workspace import SCAN_LIMIT, FilePosition, FolderEntry, list_folder, open_file
 
 LIST_LIMIT: Final = 500

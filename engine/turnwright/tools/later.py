@@ -18,8 +18,17 @@ from turnwright_states.payload import thawed
 from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolInputError
 from .json_schema import ArgumentCheck
-from .result import FILES_LIMIT, STRUCTURED_LIMIT, ToolResult, bounded, json_size, plain, to_result
-from .text import RESULT_LIMIT, NotJsonError
+from .result import (
+    FILES_LIMIT,
+    RESULT_LIMIT,
+    STRUCTURED_LIMIT,
+    NotJsonError,
+    ToolResult,
+    bounded,
+    json_size,
+    plain,
+    to_result,
+)
 from .tool import Approval, Tool
 
 if TYPE_CHECKING:

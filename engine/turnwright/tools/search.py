@@ -19,7 +19,7 @@ from turnwright._base.words import cut_clean, escape_unprintable
 
 from .errors import ToolFailedError
 from .files import LEFT_OUT, is_binary
-from .text import RESULT_LIMIT
+from .result import RESULT_LIMIT
 from .workspace import FilePosition, is_folder, list_folder, open_file
 
 HIT_LIMIT: Final = 100

@@ -25,8 +25,7 @@ from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, find_error, holds
 from .loop_handle import in_event_loop
 from .rate_limiter import Rate, RateLimiter
-from .result import ToolResult, to_result
-from .text import NotJsonError
+from .result import NotJsonError, ToolResult, to_result
 from .timing import limited
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from turnwright.message import (
     ToolResultPart,
     ToolSpec,
 )
-from turnwright.model.anthropic.block_order import ORDER
+from turnwright.model.anthropic.blocks import ORDER
 from turnwright.model.protocol import ModelRequest
 from turnwright_states import CallStatus
 

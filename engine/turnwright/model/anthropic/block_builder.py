@@ -10,7 +10,7 @@ from turnwright.model.http.json_text import copy_object, read_id, read_text, who
 from turnwright.model.http.text_buffer import Meter, Pieces, check_arguments, mend
 from turnwright.model.protocol import Delta, ReasoningDelta, ResponseToolCall, TextDelta
 
-from .block_order import answered_by, hosted_id
+from .blocks import answered_by, hosted_id
 
 # The memory of a block without its texts, counted as characters.
 _BLOCK_SIZE: Final = 1024

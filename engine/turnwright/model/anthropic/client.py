@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import JsonValue
 
-from turnwright.model.capabilities import Capabilities
+from turnwright.model.capabilities import Capabilities, known_capabilities
 from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import Api, Endpoint
-from turnwright.model.http.known_servers import known_capabilities
 from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
 from turnwright.model.protocol import ToolChoice
 

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart
 from turnwright_states import CallStatus
 
-from .block_order import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of
+from .blocks import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of
 
 Block = Mapping[str, JsonValue]
 

@@ -24,7 +24,7 @@ from turnwright.model.protocol import (
 from turnwright_states import Usage
 
 from .block_builder import OTHER, TOOL, BlockBuilder
-from .block_order import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
+from .blocks import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
 
 _PAUSED: Final = "pause_turn"
 # The most pauses of one reply. The provider pauses after about ten uses of its tools.

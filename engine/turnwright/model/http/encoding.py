@@ -1,4 +1,4 @@
-"""The common parts of all encoders of requests: their options, JSON as bytes, and a cache. No I/O."""
+"""The common parts of all encoders of requests: their options, JSON as bytes, a cache, and files. No I/O."""
 
 import json
 import weakref
@@ -10,7 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
-from turnwright.message import Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
+from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest, ToolChoice
@@ -178,3 +178,25 @@ def need_hosted(tool: object, example: str) -> tuple[Mapping[str, JsonValue], st
     if not isinstance(tool, Mapping) or not isinstance(kind, str) or not kind:
         raise ConfigError(f"hosted_tools has a tool without a type: write {example}, not {tool!r}")
     return tool, kind
+
+
+#: The kinds of pictures that every vision model reads.
+IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+#: A picture at an address, of unknown kind.
+SOME_IMAGE: Final = "image/*"
+PDF: Final = "application/pdf"
+
+
+def media_type_of(part: FilePart) -> str:
+    """Return the media type that APIs know: people write `image/jpg` for `image/jpeg`."""
+    return "image/jpeg" if part.media_type == "image/jpg" else part.media_type
+
+
+def in_words(part: FilePart) -> str:
+    """Describe a file that the API does not accept: its name, with its text or its address."""
+    name = f"{part.name} " if part.name else ""
+    text = part.decoded_text
+    if text:
+        return f"A file, {name}({part.media_type}), holds:\n\n{text}"
+    where = f"is at {part.url}" if part.url else "cannot be shown here."
+    return f"A file, {name}({part.media_type}), {where}"

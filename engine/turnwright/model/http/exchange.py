@@ -21,7 +21,6 @@ from turnwright.model.read_timeout import ReadTimedOutError, read_timeout
 from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright_states import Cause
 
-from .connect_errors import unreachable
 from .decompression import UnknownEncodingError, Unpacker, UnpackError
 from .endpoint import Endpoint
 from .errors import MIN_SECRET, excerpt, http_failure
@@ -29,6 +28,8 @@ from .timeouts import Timeouts, Waiting
 
 if TYPE_CHECKING:
     import httpx
+import socket
+from collections.abc import Collection
 
 # The most bytes that are read of an error's body, and behind a finished answer.
 _SHORT: Final = 64 * 1024
@@ -278,3 +279,48 @@ class HttpResponse:
                 self._unpacker.close()
                 return b""
             self._pieces = self._unpacker.feed(packed)
+
+
+def unreachable(error: Exception, where: str, secrets: Collection[str] = ()) -> ModelError:
+    """Make the `ModelError` for an error of httpx, or of the network, before the headers of an answer.
+
+    `where` names the server in the message; `secrets` are never quoted.
+    """
+    cause, hint = _explain(error)
+    words = excerpt(str(error) or type(error).__name__, secrets).rstrip(".")
+    return ModelError(f"no connection to {where}: {words}. {hint}", cause=cause)
+
+
+def _explain(error: Exception) -> tuple[Cause, str]:
+    import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
+
+    roots = tuple(_list_roots(error))
+    if any(isinstance(root, ssl.SSLCertVerificationError) for root in roots):
+        hint = (
+            "Its certificate is not accepted: check the host in the base URL; if the certificate's authority is one of "
+            "your own, name its file in SSL_CERT_FILE."
+        )
+        return Cause.REJECTED, hint
+    port = "the scheme (http or https) and the port of the base URL"
+    if any(isinstance(root, ssl.SSLError) for root in roots):
+        hint = f"TLS was not agreed on, as with a server that speaks plain http: check {port}."
+    elif isinstance(error, httpx.ProxyError):
+        hint = "Check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)."
+    elif any(isinstance(root, socket.gaierror) for root in roots):
+        hint = "Check the host in the base URL."
+    elif isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):
+        hint = f"What answers there does not speak HTTP: check {port}."
+    elif isinstance(error, httpx.RemoteProtocolError | httpx.ReadError | httpx.WriteError):
+        hint = f"It closed the connection instead of answering: try again, or check {port}."
+    else:
+        hint = "Check that a server is running there."
+    return Cause.CONNECTION, hint
+
+
+def _list_roots(error: BaseException) -> Iterator[BaseException]:
+    cause: BaseException | None = error
+    for _ in range(16):
+        if cause is None:
+            return
+        yield cause
+        cause = cause.__cause__ or cause.__context__

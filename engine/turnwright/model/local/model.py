@@ -16,8 +16,7 @@ import anyio.to_thread
 from anyio.lowlevel import RunVar
 from msgspec import structs
 
-from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.known_servers import known_capabilities
+from turnwright.model.capabilities import Capabilities, known_capabilities
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.openai_chat.client import OpenAIChat
 from turnwright.model.openai_chat.request import map_chat_settings

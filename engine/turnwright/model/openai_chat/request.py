@@ -9,8 +9,18 @@ from pydantic import JsonValue
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities, ThinkingControl
 from turnwright.model.fit import BRIDGE, sendable_name, split_calls
-from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import EncodedMessage, RequestEncoder, dump, join, lengthened
+from turnwright.model.http.encoding import (
+    IMAGES,
+    PDF,
+    SOME_IMAGE,
+    EncodedMessage,
+    RequestEncoder,
+    dump,
+    in_words,
+    join,
+    lengthened,
+    media_type_of,
+)
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice

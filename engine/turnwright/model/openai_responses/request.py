@@ -8,8 +8,19 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, TextPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.attachments import IMAGES, PDF, SOME_IMAGE, in_words, media_type_of
-from turnwright.model.http.encoding import EncodedMessage, RequestEncoder, dump, join, lengthened, need_hosted
+from turnwright.model.http.encoding import (
+    IMAGES,
+    PDF,
+    SOME_IMAGE,
+    EncodedMessage,
+    RequestEncoder,
+    dump,
+    in_words,
+    join,
+    lengthened,
+    media_type_of,
+    need_hosted,
+)
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice

@@ -31,8 +31,7 @@ from turnwright_states import Finish
 
 from .errors import failure
 from .reply import Hearing, reply_of, whole_reply
-from .request import has_output_tool, messages_of, parameters_of
-from .settings import map_pydantic_settings
+from .request import has_output_tool, map_pydantic_settings, messages_of, models_behind, parameters_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ _PROVIDERS: Final = {
 def _find_capabilities(model: Model) -> Capabilities:
     """Return the capabilities of a model: only chat completions have a limit on the calls of a message."""
     chats = any(
-        kind.__name__ == "OpenAIChatModel" for inner_model in _list_models(model) for kind in type(inner_model).__mro__
+        kind.__name__ == "OpenAIChatModel" for inner_model in models_behind(model) for kind in type(inner_model).__mro__
     )
     return Capabilities() if chats else Capabilities(calls_per_message=None)
 
@@ -96,7 +95,7 @@ class PydanticAIModel:
         if self._settings.get("max_retries", 0) != 0:
             raise ConfigError("settings must not contain max_retries: the turn retries (Limits.max_retries)")
         self._settings |= _disable_retries(self._name, model)
-        self._can_stream = all(map(_can_stream, _list_models(model)))
+        self._can_stream = all(map(_can_stream, models_behind(model)))
         self._secrets = frozenset(_secrets(model, self._settings))
         self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
@@ -121,7 +120,7 @@ class PydanticAIModel:
     @property
     def server(self) -> tuple[str, int] | None:
         """The server's host and port; None if the model has several servers, or does not expose it."""
-        servers = {_server(inner_model) for inner_model in _list_models(self._model)}
+        servers = {_server(inner_model) for inner_model in models_behind(self._model)}
         return servers.pop() if len(servers) == 1 else None
 
     @property
@@ -295,7 +294,7 @@ def _has_nameless(stream: StreamedResponse) -> bool:
 
 def _disable_retries(name: str, model: Model) -> Mapping[str, object]:
     """Return the setting that disables retries; empty, with a warning, if the adapter does not know it."""
-    if all("max_retries" not in inner_model.unsupported_settings for inner_model in _list_models(model)):
+    if all("max_retries" not in inner_model.unsupported_settings for inner_model in models_behind(model)):
         return {"max_retries": 0}
     _LOG.warning(
         "model %s: pydantic-ai cannot disable the retries of its client: disable them in the client, because the turn "
@@ -303,15 +302,6 @@ def _disable_retries(name: str, model: Model) -> Mapping[str, object]:
         name,
     )
     return {}
-
-
-def _list_models(model: Model) -> Iterator[Model]:
-    """Yield the models behind a model: itself, the wrapped one, or those of a fallback."""
-    inner = getattr(model, "models", None) or [getattr(model, "wrapped", None)]
-    for inner_model in inner if isinstance(inner, list) else ():
-        if isinstance(inner_model, Model):
-            yield from _list_models(inner_model)
-    yield model
 
 
 def _can_stream(model: Model) -> bool:
@@ -330,7 +320,7 @@ def _server(model: Model) -> tuple[str, int] | None:
 
 def _secrets(model: Model, settings: Mapping[str, object]) -> Iterator[str]:
     """Return the visible keys of a model's clients, and the headers of every request."""
-    for inner_model in _list_models(model):
+    for inner_model in models_behind(model):
         client = getattr(inner_model, "client", None)
         for owner in (inner_model, client, getattr(client, "_api_client", None)):
             yield from (value for name in _SECRET_NAMES if isinstance(value := getattr(owner, name, None), str))

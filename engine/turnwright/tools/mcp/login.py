@@ -17,8 +17,7 @@ from turnwright.errors import ConfigError
 
 from .config import McpServer
 from .connect import ServerLog, connect_to
-from .oauth import LoginProvider
-from .saved_login import LoginFile
+from .oauth import LoginFile, LoginProvider
 from .session import McpSession, ServerDownError
 
 #: Shows a person the address to log in at.

@@ -20,8 +20,7 @@ from turnwright.context import NotGiven
 from turnwright.message import FilePart
 from turnwright.tools.context import ToolContext
 from turnwright.tools.errors import ToolError, describe
-from turnwright.tools.result import ToolResult
-from turnwright.tools.text import NO_OUTPUT
+from turnwright.tools.result import NO_OUTPUT, ToolResult
 from turnwright.tools.tool import Tool
 
 from .config import McpHints, Policy, approval_for

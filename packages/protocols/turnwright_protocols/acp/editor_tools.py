@@ -17,8 +17,7 @@ from pydantic import JsonValue
 from turnwright import ExternalTool, external_tool
 from turnwright._base.words import cut_clean
 from turnwright.journal.answers import Answer, settled
-from turnwright.tools.result import ToolResult
-from turnwright.tools.text import cap
+from turnwright.tools.result import ToolResult, cap
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import clean
 from turnwright_states import InterruptKind

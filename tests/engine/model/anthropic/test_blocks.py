@@ -1,14 +1,16 @@
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 
 from turnwright.message import (
+    AnyPart,
     FilePart,
     Message,
     ReasoningPart,
@@ -18,10 +20,12 @@ from turnwright.message import (
     ToolCallPart,
     ToolResultPart,
 )
-from turnwright.model.anthropic.blocks import encode_blocks
+from turnwright.model.anthropic.blocks import CALL, ORDER, THINKING, encode_blocks, in_order, order_of
+from turnwright.model.anthropic.reply_builder import MessageBuilder
+from turnwright.model.protocol import ModelResponse
 from turnwright_states import CallStatus, EndReason, Outcome
 
-THINKING: dict[str, JsonValue] = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
+SIGNED: dict[str, JsonValue] = {"type": "thinking", "thinking": "hm", "signature": "c2ln"}
 REDACTED: dict[str, JsonValue] = {"type": "redacted_thinking", "data": "ZGF0YQ=="}
 
 
@@ -55,7 +59,7 @@ def test_blank_texts_are_never_sent(blank: str) -> None:
         Message.user(blank),
         Message.system(blank),
         Message.assistant(blank),
-        thought(THINKING, text=blank),
+        thought(SIGNED, text=blank),
     ):
         assert (content(message), thinking(message)) == ([], [])
     call = ToolCallPart(id="c1", name="f")
@@ -105,7 +109,7 @@ def test_each_result_is_a_block() -> None:
 
 def test_signed_thinking_stays_unchanged() -> None:
     omitted: dict[str, JsonValue] = {"type": "thinking", "thinking": "", "signature": "s", "later": [1]}
-    assert thinking(thought(THINKING, REDACTED, omitted)) == [THINKING, REDACTED, omitted]
+    assert thinking(thought(SIGNED, REDACTED, omitted)) == [SIGNED, REDACTED, omitted]
 
 
 @pytest.mark.parametrize(
@@ -126,15 +130,15 @@ def test_unsigned_or_foreign_thinking_is_left_out(detail: dict[str, JsonValue]) 
 def test_trailing_thinking_is_left_out() -> None:
     """The API refuses a message that ends with it."""
     order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking"]}
-    encoded = encode_blocks(thought(THINKING, order))
+    encoded = encode_blocks(thought(SIGNED, order))
     assert encoded.thought is encoded.content
     assert not encoded.begins_with_thinking
 
 
 def test_encoded_message_knows_leading_thinking() -> None:
     order: dict[str, JsonValue] = {"type": "block_order", "blocks": [1, "thinking", 1]}
-    assert encode_blocks(thought(THINKING, text="ab")).begins_with_thinking
-    later = encode_blocks(thought(THINKING, order, text="ab"))
+    assert encode_blocks(thought(SIGNED, text="ab")).begins_with_thinking
+    later = encode_blocks(thought(SIGNED, order, text="ab"))
     assert not later.begins_with_thinking
     assert [block["type"] for block in json.loads(b"[" + later.thought + b"]")] == ["text", "thinking", "text"]
     assert [block["text"] for block in json.loads(b"[" + later.content + b"]")] == ["a", "b"]
@@ -212,3 +216,147 @@ class TestFiles:
             assert data.removeprefix(b"\xef\xbb\xbf").decode() == wire["source"]["data"]
         else:
             assert base64.b64decode(wire["source"]["data"]) == data
+
+
+MESSAGE = TypeAdapter(Message)
+Block = dict[str, Any]
+
+
+def signed(text: str) -> Block:
+    return {"type": "thinking", "thinking": text, "signature": f"sig {text}"}
+
+
+def redacted(data: str) -> Block:
+    return {"type": "redacted_thinking", "data": data}
+
+
+def text(words: str) -> Block:
+    return {"type": "text", "text": words}
+
+
+def call(identifier: str = "toolu") -> Block:
+    return {"type": "tool_use", "id": identifier, "name": "f", "input": {"x": 1}}
+
+
+def reply(blocks: Sequence[Block]) -> ModelResponse:
+    builder = MessageBuilder()
+    builder.add({"type": "message", "content": [*blocks], "stop_reason": "tool_use"})
+    return builder.reply()
+
+
+def journalled(response: ModelResponse) -> Message:
+    """The reply as the transcript has it: calls under our ids, through JSON."""
+    parts: list[AnyPart] = []
+    if response.reasoning or response.reasoning_details:
+        parts.append(ReasoningPart(text=response.reasoning, details=response.reasoning_details))
+    if response.text:
+        parts.append(TextPart(text=response.text))
+    for number, call in enumerate(response.calls, 1):
+        parts.append(ToolCallPart(id=f"call{number}", name=call.name, arguments=call.arguments or {}))
+    return MESSAGE.validate_json(MESSAGE.dump_json(Message(role="assistant", parts=tuple(parts))))
+
+
+def back(*blocks: Block) -> list[Block]:
+    """Return the blocks that go back for a reply of these blocks."""
+    content: list[Block] = json.loads(b"[" + encode_blocks(journalled(reply(blocks))).thought + b"]")
+    return content
+
+
+def ours(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks as they should go back: texts in a row as one, without what the API refuses, calls under our ids."""
+    row: list[Block] = []
+    for kind, group in groupby(blocks, lambda block: str(block["type"])):
+        run = list(group)
+        row += [text("".join(block["text"] for block in run))] if kind == "text" else run
+    row = [block for block in row if block["type"] != "text" or block["text"].strip()]
+    texts = [number for number, block in enumerate(row) if block["type"] == "text"]
+    for number in texts[-1:]:
+        row[number] = text(row[number]["text"].rstrip())
+    while row and "thinking" in row[-1]["type"]:
+        row.pop()
+    ids = iter(range(1, len(row) + 1))
+    return [{**block, "id": f"call{next(ids)}"} if block["type"] == "tool_use" else block for block in row]
+
+
+ANY_BLOCK = st.one_of(
+    st.builds(signed, st.text(max_size=3)),
+    st.builds(redacted, st.text(min_size=1, max_size=3)),
+    st.builds(text, st.text(max_size=3) | st.sampled_from([" ", "\n\n", "a\n"])),
+    st.just(call()),
+)
+
+
+@given(st.lists(ANY_BLOCK, max_size=7).filter(lambda row: any("thinking" in block["type"] for block in row)))
+@example([signed("1"), text("Hello."), signed("2"), call()])
+@example([signed("1"), call("a"), text("b "), redacted("3"), call("c"), signed("4")])
+def test_interleaved_blocks_come_back_in_order(blocks: list[Block]) -> None:
+    assert back(*blocks) == ours(blocks)
+
+
+@pytest.mark.parametrize(
+    "blocks",
+    [
+        (),
+        (text("a"), call("x")),
+        (call("x"), text("a")),
+        (signed("1"), redacted("2"), text("a"), text("b"), call("x"), call("y")),
+        (signed("1"), text(""), redacted("2"), call("x")),
+    ],
+)
+def test_usual_order_is_not_recorded(blocks: tuple[Block, ...]) -> None:
+    assert all(detail["type"] != ORDER for detail in reply(blocks).reasoning_details)
+
+
+def test_blocks_stay_unchanged_beside_the_order() -> None:
+    first = {**redacted("data"), "later": [1]}
+    details = reply([first, text("Hello."), signed("2"), call()]).reasoning_details
+    order = {"type": ORDER, "blocks": ["thinking", 6, "thinking", "call"]}
+    assert details == (first, signed("2"), order)
+
+
+ROW: list[JsonValue] = [THINKING, 2, THINKING, CALL]
+
+
+def message(order: JsonValue, *, text: str = "ab", calls: int = 1) -> Message:
+    details = (signed("1"), signed("2"), {"type": ORDER, "blocks": order})
+    call_parts = (ToolCallPart(id=f"c{number}", name="f") for number in range(calls))
+    return Message(
+        role="assistant", parts=(ReasoningPart(text="12", details=details), TextPart(text=text), *call_parts)
+    )
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        message(ROW, text="abc"),
+        message(ROW, calls=2),
+        message(ROW, calls=0),
+        message([2, CALL]),
+        message([THINKING, True, True, THINKING, CALL]),
+        message([THINKING, 3, -1, THINKING, CALL]),
+        message([THINKING, {}, 2.5, THINKING, CALL]),
+        message("thinking"),
+        message(None),
+    ],
+)
+def test_mismatched_order_puts_thinking_first(changed: Message) -> None:
+    """A hook changed the text, or another program the journal."""
+    assert [block["type"] for block in in_order(message(ROW))] == ["thinking", "text", "thinking", "tool_use"]
+    kinds = [block["type"] for block in in_order(changed)]
+    assert kinds == ["thinking", "thinking", "text", *["tool_use"] * len(changed.calls)]
+
+
+def test_merged_messages_are_read_in_sequence() -> None:
+    """Messages of one role in a row are sent as one."""
+    parts = [
+        part
+        for content in ([signed("1"), text("a")], [text("b"), signed("2"), text("c"), call()])
+        for part in journalled(reply(content)).parts
+    ]
+    row = in_order(Message(role="assistant", parts=tuple(parts)))
+    assert [block.get("text") or block.get("thinking") for block in row] == ["1", "a", "b", "2", "c", None]
+
+
+def test_order_is_recorded_only_with_thinking() -> None:
+    assert order_of([CALL, 3]) == ()
+    assert order_of([1, 0, 2, THINKING]) == ({"type": ORDER, "blocks": [3, THINKING]},)

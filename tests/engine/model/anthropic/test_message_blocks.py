@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue
 from turnwright import Agent, ConfigError, Engine, FilePart
 from turnwright.message import Message, ReasoningPart, ToolResultPart
 from turnwright.model import ModelRequest, ScriptedModel
-from turnwright.model.anthropic.block_order import in_order
+from turnwright.model.anthropic.blocks import in_order
 from turnwright.model.anthropic.message_blocks import messages_of
 from turnwright_states import CallStatus
 

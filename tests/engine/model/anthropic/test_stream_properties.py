@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 from tests.engine.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
 
-from turnwright.model.anthropic.block_order import CALL, THINKING, order_of
+from turnwright.model.anthropic.blocks import CALL, THINKING, order_of
 from turnwright.model.anthropic.reply_builder import MessageBuilder
 from turnwright.model.anthropic.stream import MessagesStream
 from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCall

@@ -18,9 +18,9 @@ from turnwright.message import (
     ToolResultPart,
     ToolSpec,
 )
-from turnwright.model.anthropic.block_order import ORDER
+from turnwright.model.anthropic.blocks import ORDER
 from turnwright.model.capabilities import Capabilities, ReasoningField
-from turnwright.model.http.attachments import in_words
+from turnwright.model.http.encoding import in_words
 from turnwright.model.openai_chat.request import OpenAIEncoder, to_wire
 from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.model.pydantic_ai import provider_details as pydantic_ai_details

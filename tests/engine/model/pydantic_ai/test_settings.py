@@ -12,7 +12,7 @@ from pydantic_ai.profiles import ModelProfile
 from turnwright import ModelSettings
 from turnwright.message import Message
 from turnwright.model import Capabilities, ModelRequest, pydantic_ai_model
-from turnwright.model.pydantic_ai.settings import map_pydantic_settings
+from turnwright.model.pydantic_ai.request import map_pydantic_settings
 
 ANY = Capabilities()
 

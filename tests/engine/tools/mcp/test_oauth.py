@@ -18,7 +18,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.tools import ToolContext, ToolError
 from turnwright.tools.mcp import McpServer, mcp_login, mcp_logout, mcp_servers, mcp_tools
-from turnwright.tools.mcp.saved_login import LoginFile, SavedLogin
+from turnwright.tools.mcp.oauth import LoginFile, SavedLogin
 
 from .oauth_server import OAuthServer, oauth_server
 

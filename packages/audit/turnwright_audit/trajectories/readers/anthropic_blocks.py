@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from pydantic import JsonValue
 from typing_extensions import override
 
-from turnwright.model.anthropic.block_order import answered_by, hosted_id
+from turnwright.model.anthropic.blocks import answered_by, hosted_id
 from turnwright.model.anthropic.reply_builder import MessageBuilder
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright_audit.trajectories.atif import ResultStatus
