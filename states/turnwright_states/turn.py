@@ -650,6 +650,8 @@ class Turn:
             for answer in call.answers:
                 if answer.by or answer.via or answer.at is not None:
                     values += (answer.by, answer.via, answer.at)
+                if answer.arguments is not None:
+                    values += ("changed", approval_key(call.made.name, answer.arguments))
             if call.crash_paid:
                 values.append("crash_paid")
             if call.has_result:

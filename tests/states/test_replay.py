@@ -391,7 +391,7 @@ OUTSIDE: Final = frozenset(
         "answered.by",
         # For a forwarded interrupt; any other has its kind in its id.
         "call_waiting.interrupt.kind",
-        *(f"answered.{name}" for name in ("decision", "text", "arguments")),
+        *(f"answered.{name}" for name in ("decision", "text")),
         "synthesized.text",
         "concluded.text",
         "stopping.partial",
