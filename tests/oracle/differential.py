@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import fields
@@ -45,7 +45,7 @@ from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import CallStatus, Cause, Decision, InterruptKind, State, Usage
-from turnwright_testing import clock
+from turnwright_testing import FlakyModel, Line, clock
 
 __all__ = ["assert_as_predicted", "observe"]
 
@@ -227,7 +227,7 @@ class _World:
             steps=turn.steps,
             tool_calls=turn.tool_calls,
             executed=tuple(sorted(self.executed)),
-            model_calls=self._model.calls + self._helper.calls.total(),
+            model_calls=len(self._model.requests) + self._helper.calls.total(),
             pauses=turn.path.count(State.PAUSED),
             tokens=turn.usage.tokens,
             results=tuple(_results(turn)),
@@ -312,45 +312,43 @@ def _figures(sentinel: str) -> str:
     return match[1] if match else ""
 
 
-class _Model:
-    """A model that replies from a script, and counts its calls."""
+class _Model(FlakyModel):
+    """A model that replies from a script."""
 
     name = _NAME
 
     def __init__(self, script: TurnScript) -> None:
-        self.calls = 0
+        super().__init__()
         self.current_reply = script.replies[0]
         self._replies = cycle(script.replies)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:  # noqa: ARG002 (a script does not listen)
-        """Stream the next reply. See `Model.stream`."""
-        self.calls += 1
+    async def next_line(self, request: ModelRequest) -> Line:  # noqa: ARG002 (a script does not listen)
         self.current_reply = next(self._replies)
-        yield await _reply(self.current_reply)
+        return await _line_of(self.current_reply)
 
 
-class _HelperModel:
+class _HelperModel(FlakyModel):
     """The model of the sub-agent. Its turns run side by side, so each reply depends on its own conversation."""
 
     name = HELPER
 
     def __init__(self, script: TurnScript) -> None:
-        #: Its calls by turn.
+        super().__init__()
+        #: Its calls by turn, without those that were canceled as they began.
         self.calls = Counter[str]()
         self._replies = script.helper
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[ModelResponse]:
-        """Stream the reply that follows the replies in the request. See `Model.stream`."""
+    async def next_line(self, request: ModelRequest) -> Line:
         # The time of a sub-agent ends with that of its caller: a conclusion that begins then is canceled.
         for _ in range(_UNTIL_CANCELED):
             await anyio.lowlevel.checkpoint()
         self.calls[DRIVEN.get()] += 1
         reply_count = sum(message.role == "assistant" for message in request.messages)
-        yield await _reply(self._replies[reply_count % len(self._replies)])
+        return await _line_of(self._replies[reply_count % len(self._replies)])
 
 
-async def _reply(scripted: ScriptedReply) -> ModelResponse:
-    """Return a scripted reply after its time. Raises the error of one that has one."""
+async def _line_of(scripted: ScriptedReply) -> Line:
+    """Return a scripted reply, or its error, after its time."""
     if scripted.seconds:
         await anyio.sleep(scripted.seconds)
     reply = ModelResponse(
@@ -359,9 +357,7 @@ async def _reply(scripted: ScriptedReply) -> ModelResponse:
         finish=scripted.finish,
         usage=Usage(input_tokens=scripted.tokens),
     )
-    if scripted.error is not None:
-        raise ModelError(f"scripted: {scripted.error}", cause=scripted.error, partial=reply)
-    return reply
+    return reply if scripted.error is None else ModelError("scripted", cause=scripted.error, partial=reply)
 
 
 def _arguments(call: ScriptedCall) -> dict[str, JsonValue]:

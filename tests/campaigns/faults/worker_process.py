@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,12 +14,13 @@ from turnwright.driver.dependencies import FinishedCall, Synthesis
 from turnwright.driver.subagents import agent_tool
 from turnwright.errors import InvalidAnswerError, LeaseLostError, TurnAlreadyEndedError, TurnBusyError
 from turnwright.journal.answers import Answer as PersonsReply
-from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
+from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse
 from turnwright.model.retry import Backoff
 from turnwright.model.scripted import asks_for
 from turnwright.runtime.engine import Engine
 from turnwright.store import Store, open_store
 from turnwright_states import Cause, Usage
+from turnwright_testing import FlakyModel, Line
 from turnwright_testing.faults import KillAt, KillingStore, Witness, kill_this_process
 from turnwright_testing.faults.watched import NotingStore, paired, watched_tools
 
@@ -120,26 +121,24 @@ async def _take_up(engine: Engine, role: Role, witness: Witness) -> None:
         await anyio.sleep(0.005)
 
 
-class PlannedModel:
+class PlannedModel(FlakyModel):
     """A model that follows the plan. Its reply depends on the conversation, not on the number of calls."""
 
     name = "planned"
 
     def __init__(self, plan: Plan, witness: Witness, kill: KillIn | None) -> None:
+        super().__init__()
         self._plan = plan
         self._witness = witness
         self._kill = kill
-        self._calls = 0
         self._failed: dict[int, int] = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
+    async def next_line(self, request: ModelRequest) -> Line:
         self._witness.note("asked", paired(request))
-        self._calls += 1
-        yield TextDelta("Well")
         await anyio.sleep(0.001)
-        if self._kill is not None and (self._kill.call, self._kill.number) == ("model", self._calls):
+        if self._kill is not None and (self._kill.call, self._kill.number) == ("model", len(self.requests)):
             kill_this_process()
-        yield self._reply(request)
+        return self._reply(request)
 
     def _reply(self, request: ModelRequest) -> ModelResponse:
         step = _steps_of(request)
