@@ -37,7 +37,7 @@ from .signals import Opening
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
-    from turnwright.runtime.engine_arguments import EngineArguments
+    from turnwright.runtime.engine import EngineArguments
 
 
 #: Loggers of the MCP SDK.

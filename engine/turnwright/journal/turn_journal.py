@@ -16,11 +16,12 @@ import anyio
 from msgspec.structs import force_setattr, replace
 
 from turnwright.errors import LeaseLostError, StoreError, UnreadableTurnError
+from turnwright.status import limit_reached
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.events import StreamEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states import AnsweredInput, CallStartedInput, Input, State, SteeredInput, TurnMachine
-from turnwright_states.facts import Fact, Paused, StepStarted, TurnStarted
+from turnwright_states import AnsweredInput, CallStartedInput, EndReason, Input, State, SteeredInput, Turn, TurnMachine
+from turnwright_states.facts import Fact, Paused, StepStarted, Stopping, TurnStarted
 from turnwright_states.state import FINAL
 
 from .inbox import steers
@@ -249,11 +250,8 @@ class TurnJournal:
     def log(self, facts: Sequence[Fact]) -> None:
         """Log journaled facts, if logging is on."""
         if self._logged:
-            # Most programs log no turns, and need not load this module.
-            from .turn_log import log_facts  # noqa: PLC0415
-
             try:
-                log_facts(_LOG, self.claim.turn, facts, self.machine.turn)
+                _log_facts(self.claim.turn, facts, self.machine.turn)
             except Exception:  # noqa: BLE001 (an embedder's handler or filter; the turn continues)
                 # `logging` does the same with errors of its own handlers.
                 if logging.raiseExceptions:
@@ -441,6 +439,28 @@ def stamp(facts: Sequence[Fact], now: float) -> None:
         if type(fact) is StepStarted:
             text = datetime.fromtimestamp(now, UTC).isoformat(timespec="milliseconds")
             force_setattr(fact, "started_at", f"{text[:-6]}Z")
+
+
+def _log_facts(turn_id: str, facts: Sequence[Fact], turn: Turn) -> None:
+    """Log the facts that a turn was just fed: a line for each new state (INFO), and for each fact (DEBUG).
+
+    `turn` is its state after them. No line contains text of a model, a tool or a person, so that logs hold no content
+    and cannot be forged. An ending is not a warning, even a failure: the caller reads the result.
+    """
+    step = turn.counters.steps - sum(isinstance(fact, StepStarted) for fact in facts)
+    for fact in facts:
+        step += isinstance(fact, StepStarted)
+        level, text = fact.log_line(turn)
+        if not _LOG.isEnabledFor(level):
+            continue
+        if isinstance(fact, Stopping):
+            # The loop's tools are left out, because a model may have made their names up.
+            text = "doom loop" if fact.reason is EndReason.DOOM_LOOP else limit_reached(turn, fact.reason)
+        fields: dict[str, object] = {"turn": turn_id, "step": step, "state": str(fact.state), **fact.log_fields()}
+        call = turn.batch.get(str(fields.get("call", "")))
+        if call is not None and not call.made.refused:  # a model may have made up the name of a refused call
+            fields["tool"] = call.name
+        _LOG.log(level, "turn %s: %s", turn_id, text, extra=fields)
 
 
 def first_fact(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:

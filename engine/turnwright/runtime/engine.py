@@ -13,7 +13,7 @@ from contextlib import (
 from dataclasses import asdict, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
 
 import anyio
 from pydantic import JsonValue
@@ -49,6 +49,7 @@ from turnwright.errors import (
     TurnNotFoundError,
     known_options,
     need_method,
+    need_plain_function,
 )
 from turnwright.journal.answers import (
     Answer,
@@ -97,7 +98,6 @@ from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Decision, Limits
 
 from .in_process import InProcessTurns
-from .opened_models import OpenedModels
 
 if TYPE_CHECKING:
     from turnwright.journal.approvals import StandingApproval
@@ -107,7 +107,6 @@ if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry
     from turnwright_states.replay import FactGroup
 
-    from .engine_arguments import EngineArguments
     from .handle import TurnHandle
     from .started_turns import StartedTurn, StartedTurns
     from .submitted_turns import SubmittedTurns
@@ -124,6 +123,38 @@ T = TypeVar("T")
 OutT = TypeVar("OutT")
 #: An agent of any dependencies and any answer.
 AnyAgent: TypeAlias = Agent[Never, object]
+
+
+class EngineArguments(TypedDict, total=False):
+    """The options of `Engine` besides its dependencies, agents and tools. See there."""
+
+    model: Model | None
+    models: Callable[[str], Model] | None
+    store: Store | str
+    limits: Limits | None
+    rules: "Sequence[Rule | RuleSet]"
+    prices: Mapping[str, Price] | None
+    history_processor: Prepare | None
+    synthesize: Synthesis | None
+    model_settings: ModelSettings | None
+    strict_settings: bool
+    stop_repetition: bool
+    authorize: Authorize | None
+    links: Links | None
+    subscribers: Mapping[str, Subscriber] | None
+    on_event: Sequence[Observer]
+    backoff: Backoff | None
+    tool_timeout: float | NotGiven | None
+    max_parallel_tools: int
+    max_threads: int
+    cancel_grace: float
+    poll_interval: float
+    unpaired: Unpaired
+    show_budget_to_model: bool | str
+    runtime: Runtime | None
+    now: Callable[[], float]
+    clock: Callable[[], float]
+    telemetry: "Telemetry | None"
 
 
 class Engine(Generic[DepsT]):
@@ -202,7 +233,7 @@ class Engine(Generic[DepsT]):
         tools: Sequence[Tool[None]] = (),
         hooks: Sequence[HooksBase[None]] = (),
         guardrails: Sequence[GuardrailBase[None]] = (),
-        **options: "Unpack[EngineArguments]",
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -213,7 +244,7 @@ class Engine(Generic[DepsT]):
         tools: Sequence[Tool[DepsT]] = (),
         hooks: Sequence[HooksBase[DepsT]] = (),
         guardrails: Sequence[GuardrailBase[DepsT]] = (),
-        **options: "Unpack[EngineArguments]",
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @overload
     def __init__(
@@ -224,7 +255,7 @@ class Engine(Generic[DepsT]):
         tools: Sequence[Tool[DepsT]] = (),
         hooks: Sequence[HooksBase[DepsT]] = (),
         guardrails: Sequence[GuardrailBase[DepsT]] = (),
-        **options: "Unpack[EngineArguments]",
+        **options: Unpack[EngineArguments],
     ) -> None: ...
     @known_options("Engine", Limits.model_fields)
     def __init__(
@@ -266,7 +297,7 @@ class Engine(Generic[DepsT]):
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         need_method("store", self.store, "append", "an address such as sqlite:///turns.db, or a store")
-        opened = OpenedModels(model, models)
+        opened = _OpenedModels(model, models)
         self.setup = Dependencies(
             model=model,
             models=None if models is None else opened.get,
@@ -805,7 +836,7 @@ class Engine(Generic[DepsT]):
         at_once, poller = self.setup.max_parallel_tools, self._wait_poller()
         if poller.is_needed:
             await poller.poll()
-        results = await recover_turns(self._open_store, self._turns.resume, now=self.setup.now, at_once=at_once)
+        results = await recover_turns(self._open_store, self._turns.run, now=self.setup.now, at_once=at_once)
         return [await self._typed_by_registry(result) for result in results]
 
     async def fork(self, turn_id: str, *, at: int, **changes: "Unpack[ForkChanges]") -> str:
@@ -1176,11 +1207,11 @@ class Engine(Generic[DepsT]):
         self._need_supplied(fold, supplied)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.resume(turn_id, fold, supplied)
+            return await self._turns.run(turn_id, fold=fold, supplied=supplied)
         seq, items = fold.seq, await self._post(fold, answers, signed)
         while True:
             with suppress(TurnBusyError):
-                result = await self._turns.resume(turn_id, fold, supplied)
+                result = await self._turns.run(turn_id, fold=fold, supplied=supplied)
                 break
             await anyio.sleep(self.setup.poll_interval)
         await need_accepted(self._open_store, fold, result, items, signed.by, after=seq)
@@ -1355,3 +1386,26 @@ class Engine(Generic[DepsT]):
     def _is_driven_here(self, turn_id: str) -> bool:
         started = self._started(turn_id)
         return self._turns.is_driven(turn_id) or (started is not None and started.new_turn is not None)
+
+
+class _OpenedModels:
+    """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is not a function."""
+
+    def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
+        need_plain_function("models", models)
+        self._model = model
+        self._models = models
+        self._by_name: dict[str, Model] = {}
+
+    def get(self, name: str) -> Model:
+        """Return the model of that name. Raises what `models` raises."""
+        if name not in self._by_name and self._models is not None:
+            self._by_name[name] = self._models(name)
+        return self._by_name[name]
+
+    async def aclose(self) -> None:
+        """Close the connections of each model that has an `aclose`."""
+        for model in {id(model): model for model in (self._model, *self._by_name.values())}.values():
+            close = getattr(model, "aclose", None)
+            if close is not None:
+                await close()

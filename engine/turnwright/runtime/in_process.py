@@ -80,12 +80,6 @@ class InProcessTurns:
                 return result
             await anyio.sleep(self._setup.poll_interval)
 
-    async def resume(
-        self, turn_id: str, fold: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
-    ) -> TurnResult:
-        """Drive a released or answered turn until it ends or pauses."""
-        return await self.run(turn_id, fold=fold, supplied=supplied)
-
     async def drive_or_wait(self, turn_id: str, supplied: Supplied = NOTHING_SUPPLIED) -> TurnResult:
         """Wait until a turn ends or pauses, and drive it while nobody else does.
 

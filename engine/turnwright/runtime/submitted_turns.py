@@ -55,12 +55,6 @@ class SubmittedTurns:
             await self._submit(turn_id)
         return await self._wait_for(turn_id)
 
-    async def resume(
-        self, turn_id: str, fold: JournalFold | None = None, supplied: Supplied = NOTHING_SUPPLIED
-    ) -> TurnResult:
-        """Submit a released or answered turn, and wait until it ends or pauses."""
-        return await self.run(turn_id, None, fold, supplied)
-
     async def stop(self, turn_id: str) -> None:
         """Abort a turn that has not ended: here if nobody drives it, else by its driver."""
         await self._here.stop(turn_id)

@@ -30,7 +30,7 @@ from turnwright.journal.result import result_of
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.rules import Rule, RuleError, RuleSet
-from turnwright.runtime.engine_arguments import EngineArguments
+from turnwright.runtime.engine import EngineArguments
 from turnwright.tools.context import ToolContext
 from turnwright.tools.tool import Tool
 from turnwright.transcript.events import ResponseRestartedEvent
