@@ -168,6 +168,7 @@ class LoopGuard:
             raise InvalidJournalError(
                 1, "the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"
             )
+        guard._facts += guard._conclude_unasked(guard.machine.turn.elapsed)
         return guard
 
     @property
@@ -317,11 +318,16 @@ class LoopGuard:
 
     def _feed(self, event: Input) -> list[f.Fact]:
         facts = self.machine.feed(event)
-        action = self.machine.action
-        if isinstance(action, Conclude) and not action.asks_model:
-            facts += self.machine.feed(ConcludedInput(elapsed=event.elapsed))
+        facts += self._conclude_unasked(event.elapsed)
         self._facts += facts
         return facts
+
+    def _conclude_unasked(self, elapsed: float) -> list[f.Fact]:
+        """Conclude a turn that stops without asking its model (`concluding="never"`). Return the facts."""
+        action = self.machine.action
+        if isinstance(action, Conclude) and not action.asks_model:
+            return self.machine.feed(ConcludedInput(elapsed=elapsed))
+        return []
 
 
 def _resolve(rules: "Iterable[Rule | RuleList]") -> tuple[JsonObject, ...]:

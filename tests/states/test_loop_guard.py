@@ -504,6 +504,17 @@ def test_guard_with_concluding_never_stops_at_once() -> None:
     assert (stopped.outcome, stopped.reason, stopped.conclude) == (Outcome.CAP_HIT, EndReason.STEP_CAP, False)
 
 
+def test_resumed_guard_with_concluding_never_stops_at_once() -> None:
+    guarded = guard(steps=1, concluding="never")
+    (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
+    guarded.started(call.id)
+    ended = guarded.result(call.id, elapsed=2.0)
+    journal = guarded.take_facts()
+    resumed = LoopGuard.resume(journal[:-2])
+    assert resumed.may_call_model() == ended
+    assert resumed.take_facts() == journal[-2:]
+
+
 def test_final_result_ends_the_guarded_turn() -> None:
     guarded = guard()
     (call,) = guarded.replied(calls=[ToolCall(name="a", arguments={})])
