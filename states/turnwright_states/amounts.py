@@ -1,6 +1,7 @@
 """The amounts that were used: by a model call, and by a sub-agent out of its lease."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
@@ -23,7 +24,14 @@ else:  # msgspec does not support the recursive type of JSON.
 
 #: The journal omits a cost only if it is this zero.
 _ZERO: Final = 0.0
+#: From here on, six digits are too few to name a whole number.
+_SIX_DIGITS: Final = 1_000_000
 LARGEST_FLOAT: Final = 1.7976931348623157e308
+
+
+def format_number(number: float) -> str:
+    """Return a number in digits, without an exponent: `1234567`, `0.5`, `0.00005`."""
+    return f"{number:.0f}" if abs(number) >= _SIX_DIGITS else f"{Decimal(f'{number:g}'):f}"
 
 
 class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

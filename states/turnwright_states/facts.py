@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from msgspec import Meta, field, to_builtins
 from msgspec.structs import force_setattr
 
+from .amounts import format_number
 from .fact import DEBUG, INFO, TOKENS, WARNING, JournalValue, LoggedTurn, LogLine, allow
 from .fact import Fact as Fact  # noqa: PLC0414 (exported with the kinds)
 from .inputs import (
@@ -794,10 +795,14 @@ class Notice(Fact, frozen=True, kw_only=True):
             force_setattr(self, name, float(getattr(self, name)) or _ZERO)
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return f"{self.limit} {self.used:g} of {self.of:g}" if self.of else self.limit
+        return f"{self.limit} {self._share}" if self.of else self.limit
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
-        return INFO, f"notice: {self.limit}" + (f", {self.used:g} of {self.of:g}" if self.of else "")
+        return INFO, f"notice: {self.limit}" + (f", {self._share}" if self.of else "")
+
+    @property
+    def _share(self) -> str:
+        return f"{format_number(self.used)} of {format_number(self.of)}"
 
 
 def rule_decisions(fact: Fact) -> list[RuleDecision]:

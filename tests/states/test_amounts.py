@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from turnwright_states import ModelRepliedInput, Spent, Usage
 from turnwright_states import facts as f
-from turnwright_states.amounts import LARGEST_FLOAT
+from turnwright_states.amounts import LARGEST_FLOAT, format_number
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.state import State
 
@@ -120,3 +120,9 @@ def test_sum_minus_a_part_is_the_rest(first: Usage, second: Usage) -> None:
     if second.input_tokens > first.input_tokens:
         with pytest.raises(ValueError, match="input_tokens"):
             _ = first - second
+
+
+def test_number_is_written_in_digits() -> None:
+    assert list(map(format_number, (0.5, 3.0, 999_999.5, 1_600_001, -2e6, 0.00005))) == [
+        *("0.5", "3", "1000000", "1600001", "-2000000", "0.00005"),
+    ]

@@ -188,6 +188,11 @@ SAID: list[tuple[Fact, str, str]] = [
         "ended: cap_hit: step_cap",
     ),
     (facts.Notice(0.0, State.STREAM, limit="tokens", used=8, of=10), "tokens 8 of 10", "notice: tokens, 8 of 10"),
+    (
+        facts.Notice(0.0, State.STREAM, limit="tokens", used=1_600_001, of=2_000_000),
+        "tokens 1600001 of 2000000",
+        "notice: tokens, 1600001 of 2000000",
+    ),
     (facts.RequestPrepared(0.0, State.STREAM), "nothing changed", "the request was prepared"),
     (
         facts.RequestPrepared(

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from turnwright_states import InterruptKind, Turn
 from turnwright_states import facts as f
+from turnwright_states.amounts import format_number
 from turnwright_states.fact import PublicFields, allow
 from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import frozen, thawed
@@ -25,7 +26,9 @@ class CallProgress:
     message: str = ""
 
     def __str__(self) -> str:
-        amount = f"{self.progress:g}" if self.total is None else f"{self.progress:g} of {self.total:g}"
+        amount = format_number(self.progress)
+        if self.total is not None:
+            amount += f" of {format_number(self.total)}"
         return f"{amount}: {self.message}" if self.message else amount
 
 

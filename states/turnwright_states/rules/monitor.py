@@ -468,7 +468,7 @@ class _CountMonitor(_StartsMonitor):
                 total = _add(total, start.amount)
             by = self._events((key,))
         if total > self._most:
-            most = f"at most {self.rule.at_most:g}"
+            most = f"at most {self._most}"
             words = (
                 f"{self.rule.sum} of {self.counted} adds up to {most}" if self.rule.sum else f"{most} {self.counted}"
             )

@@ -296,6 +296,12 @@ def test_sums_of_amounts_are_exact() -> None:
         assert history.judge("pay", {"amount": amount})
 
 
+def test_refusal_names_a_large_amount_in_full() -> None:
+    history = History([Rule("limit", at_most=1_234_567.25, of="pay", sum="amount")])
+    (broken,) = history.judge("pay", {"amount": 2_000_000})
+    assert broken.words == "amount of pay adds up to at most 1234567.25"
+
+
 @pytest.mark.parametrize(("scope", "most"), [("turn", 10_000), ("session", 1_000)])
 @pytest.mark.parametrize(
     "words",
