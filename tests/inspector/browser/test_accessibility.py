@@ -1,5 +1,6 @@
 """Everybody can use the pages: axe-core finds nothing on any of them, by any of its rules."""
 
+from itertools import chain
 from typing import Final
 
 import pytest
@@ -35,17 +36,21 @@ def turns(stage: Stage) -> dict[str, str]:
     }
 
 
-def violations(page: Page) -> list[str]:
-    """Return the violations on the page as shown, in light and in dark."""
+def violations(page: Page, *sizes: str) -> list[str]:
+    """Return the violations on the page as shown, in light and in dark, in each of these sizes or as it is."""
+    page.evaluate(Axe().axe_script)
     faults = []
-    for scheme, rules in RULES.items():
-        page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-        wrong = Axe().run(page, options={**rules, "resultTypes": ["violations"]}).response["violations"]
-        faults += [
-            f"{scheme}: {violation['id']}: {node['target']} {node['failureSummary']}"
-            for violation in wrong
-            for node in violation["nodes"]
-        ]
+    for size in sizes or ("",):
+        if size:
+            page.set_viewport_size(SIZES[size])
+        for scheme, rules in RULES.items():
+            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            found = page.evaluate("options => axe.run(document, options)", {**rules, "resultTypes": ["violations"]})
+            faults += [
+                f"{page.url} {size} {scheme}: {violation['id']}: {node['target']} {node['failureSummary']}"
+                for violation in found["violations"]
+                for node in violation["nodes"]
+            ]
     return faults
 
 
@@ -53,15 +58,10 @@ def violations(page: Page) -> list[str]:
 ON_A_PHONE: Final = ("chart", "timeline", "journal")
 
 
-@pytest.mark.parametrize(
-    ("tab", "size"), [*((tab, "desktop") for tab in TABS), *((tab, "phone") for tab in ON_A_PHONE)]
-)
-def test_turn_page_with_each_tab_is_accessible(
-    browser: Browser, stage: Stage, turns: dict[str, str], tab: str, size: str
-) -> None:
-    with visiting(browser, stage, SIZES[size]) as page:
+def test_turn_page_with_each_tab_is_accessible(page: Page, stage: Stage, turns: dict[str, str]) -> None:
+    for tab in TABS:
         page.goto(stage.url(turns["mixed"], f"?tab={tab}&step=1"))
-        assert violations(page) == []
+        assert violations(page, *(SIZES if tab in ON_A_PHONE else ("desktop",))) == []
 
 
 def test_fully_unfolded_transcript_is_accessible(page: Page, stage: Stage) -> None:
@@ -74,17 +74,15 @@ def test_fully_unfolded_transcript_is_accessible(page: Page, stage: Stage) -> No
     assert violations(page) == []
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_turns_of_each_kind_are_accessible(browser: Browser, stage: Stage, turns: dict[str, str], size: str) -> None:
-    with visiting(browser, stage, SIZES[size]) as page:
-        for turn in turns.values():
-            page.goto(stage.url(turn, "?tab=budgets"))
-            assert violations(page) == []
-        page.goto(stage.url(turns["capped"], "?tab=budgets&at=5"))
-        assert violations(page) == []
-        page.keyboard.press("?")
-        expect(page.get_by_role("dialog")).to_be_visible()
-        assert violations(page) == []
+def test_turns_of_each_kind_are_accessible(page: Page, stage: Stage, turns: dict[str, str]) -> None:
+    for turn in turns.values():
+        page.goto(stage.url(turn, "?tab=budgets"))
+        assert violations(page, *SIZES) == []
+    page.goto(stage.url(turns["capped"], "?tab=budgets&at=5"))
+    assert violations(page, *SIZES) == []
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    assert violations(page, *SIZES) == []
 
 
 #: The addresses of each page, by the name of its route; those that are nowhere have none.
@@ -107,14 +105,11 @@ PAGES: Final = {
 NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-file", "file", "needs-you-count"}
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("path", [path for paths in PAGES.values() for path in paths])
-def test_other_pages_are_accessible(
-    browser: Browser, stage: Stage, turns: dict[str, str], path: str, size: str
-) -> None:
-    with visiting(browser, stage, SIZES[size], unanswered=True) as page:
-        page.goto(f"{stage.address}{path.format(**turns)}")
-        assert violations(page) == []
+def test_other_pages_are_accessible(browser: Browser, stage: Stage, turns: dict[str, str]) -> None:
+    with visiting(browser, stage, unanswered=True) as page:
+        for path in chain.from_iterable(PAGES.values()):
+            page.goto(f"{stage.address}{path.format(**turns)}")
+            assert violations(page, *SIZES) == []
 
 
 def test_accessibility_tests_cover_every_page() -> None:
@@ -125,19 +120,18 @@ def test_accessibility_tests_cover_every_page() -> None:
     assert page_names - NO_PAGES == PAGES.keys() - {""}
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_error_messages_are_accessible(browser: Browser, stage: Stage, size: str) -> None:
+def test_error_messages_are_accessible(browser: Browser, stage: Stage) -> None:
     """Of somebody's action with what was written, and of what the page tried by itself."""
     turn = stage.play(asks_for(("delete_file", {"path": "a"})))
-    with visiting(browser, stage, SIZES[size], unanswered=True) as page:
+    with visiting(browser, stage, unanswered=True) as page:
         page.goto(stage.url(turn, "?tab=budgets"))
         page.get_by_label("A message for the model").fill("Leave it alone. " * 20)
         stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
         expect(page.get_by_role("region", name="That question is closed.")).to_be_visible()
         expect(page.get_by_role("button", name="Approve")).to_be_enabled()
-        assert violations(page) == []
+        assert violations(page, *SIZES) == []
         page.get_by_role("button", name="Close").click()
         page.context.set_offline(offline=True)
         stage.answered_elsewhere(turn, "approval-2")
         expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
-        assert violations(page) == []
+        assert violations(page, *SIZES) == []
