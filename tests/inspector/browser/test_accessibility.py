@@ -45,10 +45,10 @@ def violations(page: Page, *sizes: str) -> list[str]:
             page.set_viewport_size(SIZES[size])
         for scheme, rules in RULES.items():
             page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            found = page.evaluate("options => axe.run(document, options)", {**rules, "resultTypes": ["violations"]})
+            report = page.evaluate("options => axe.run(document, options)", {**rules, "resultTypes": ["violations"]})
             faults += [
                 f"{page.url} {size} {scheme}: {violation['id']}: {node['target']} {node['failureSummary']}"
-                for violation in found["violations"]
+                for violation in report["violations"]
                 for node in violation["nodes"]
             ]
     return faults
