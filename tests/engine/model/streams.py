@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import cast
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
@@ -20,6 +21,7 @@ EDITS: st.SearchStrategy[list[tuple[int, int]]] = st.just([]) | st.lists(
 CUTS = st.lists(st.integers(0, 2000), max_size=6)
 NOISE = st.sampled_from([": PROCESSING", "event: error", "event: x", "{", '{"error": "x"}', "id: 1", "  ", "<p>"])
 END = st.sampled_from(["\n\n", "\r\n\r\n", "\r\r", "\n", "\r\n", "\r", "\r\n\n"])
+Holder = dict[str, JsonValue] | list[JsonValue]
 Calls = dict[int, tuple[str, str]]
 Seen = tuple[str, str, ModelResponse, str | None, bool, str | None, Cause | None, ModelResponse | None, Calls]
 
@@ -33,6 +35,23 @@ def streams(data: st.SearchStrategy[str], noise: st.SearchStrategy[str] = NOISE)
         st.lists(st.tuples(line, END), max_size=8),
         line | st.just(""),
     )
+
+
+def fields_of(value: object) -> Iterator[tuple[Holder, str | int]]:
+    """Find every place in a value of JSON that another value could be put into."""
+    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in places:
+        yield cast("Holder", value), key
+        yield from fields_of(inner)
+
+
+def each_field_with(other: JsonValue, value: object) -> Iterator[None]:
+    """Put another value into each field, one after the other, and the field's own value back."""
+    for holder, key in list(fields_of(value)):
+        own_value = holder[key]  # type: ignore[index]
+        holder[key] = other  # type: ignore[index]
+        yield
+        holder[key] = own_value  # type: ignore[index]
 
 
 def cut(data: bytes, cuts: list[int]) -> list[bytes]:

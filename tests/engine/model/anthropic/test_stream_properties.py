@@ -10,7 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from tests.engine.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
+from tests.engine.model.streams import (
+    CUTS,
+    EDITS,
+    NOISE,
+    SCALAR,
+    TEXT,
+    cut,
+    each_field_with,
+    edited,
+    events_in,
+    fields_of,
+    kept,
+    run,
+    streams,
+)
 
 from turnwright.model.anthropic.blocks import CALL, THINKING, order_of
 from turnwright.model.anthropic.reply_builder import MessageBuilder
@@ -183,20 +197,17 @@ def bounded() -> MessagesStream:
     return MessagesStream(MessageBuilder(max_reply=4000, max_arguments=10), max_event=300)
 
 
-def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[JsonValue], str | int]]:
-    """Find every place in a value that another value could be put into."""
-    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in places:
-        yield cast("dict[str, JsonValue] | list[JsonValue]", value), key
-        yield from fields_of(inner)
-
-
 def decode_with(events: list[Event], place: int, value: JsonValue, *, whole: bool) -> None:
-    """Decode events of which one field holds another value: nothing but the documented error may come of it."""
+    """Decode events of which one field holds another value."""
     events = copy.deepcopy(events)
-    places = list(fields_of(cast("JsonValue", events)))
+    places = list(fields_of(events))
     holder, key = places[place % len(places)]
     holder[key] = value  # type: ignore[index]
+    decode_oddly(events, whole=whole)
+
+
+def decode_oddly(events: list[Event], *, whole: bool) -> None:
+    """Decode events: nothing but the documented error may come of it."""
     lines = [json.dumps(event).encode() for event in events]
     stream = MessagesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
@@ -303,8 +314,8 @@ def test_every_field_may_hold_a_value_of_another_type(value: JsonValue, whole: b
     events = list(events_of([("text", ["a"], ""), ("thinking", ["a"], "sig"), ("redacted_thinking", [], "a"), *calls]))
     message: Event = {"type": "message", "content": [{"type": "text", "text": "a"}], "error": None}
     for sequence in (events, [message]):
-        for place in range(len(list(fields_of(cast("JsonValue", sequence))))):
-            decode_with(sequence, place, value, whole=whole)
+        for _ in each_field_with(value, sequence):
+            decode_oddly(sequence, whole=whole)
 
 
 @given(data=STREAM)

@@ -10,7 +10,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
-from tests.engine.model.streams import CUTS, EDITS, NOISE, SCALAR, TEXT, cut, edited, events_in, kept, run, streams
+from tests.engine.model.streams import (
+    CUTS,
+    EDITS,
+    NOISE,
+    SCALAR,
+    TEXT,
+    cut,
+    each_field_with,
+    edited,
+    events_in,
+    fields_of,
+    kept,
+    run,
+    streams,
+)
 
 from turnwright.model.openai_responses.reply_builder import ResponseBuilder
 from turnwright.model.openai_responses.stream import ResponsesStream
@@ -240,20 +254,17 @@ def bounded() -> ResponsesStream:
     return ResponsesStream(ResponseBuilder(max_reply=4000, max_arguments=10), max_event=300)
 
 
-def fields_of(value: JsonValue) -> Iterator[tuple[dict[str, JsonValue] | list[JsonValue], str | int]]:
-    """Find every place in a value that another value could be put into."""
-    places = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    for key, inner in places:
-        yield cast("dict[str, JsonValue] | list[JsonValue]", value), key
-        yield from fields_of(inner)
-
-
 def decode_with(events: list[Event], place: int, value: JsonValue, *, whole: bool) -> None:
-    """Decode events of which one field holds another value: nothing but the documented error may come of it."""
+    """Decode events of which one field holds another value."""
     events = copy.deepcopy(events)
-    places = list(fields_of(cast("JsonValue", events)))
+    places = list(fields_of(events))
     holder, key = places[place % len(places)]
     holder[key] = value  # type: ignore[index]
+    decode_oddly(events, whole=whole)
+
+
+def decode_oddly(events: list[Event], *, whole: bool) -> None:
+    """Decode events: nothing but the documented error may come of it."""
     lines = [json.dumps(event).encode() for event in events]
     stream = ResponsesStream()
     for data in [b"[%s]" % b",".join(lines)] if whole else [b"data: %s\n\n" % line for line in lines]:
@@ -395,8 +406,8 @@ def test_any_value_may_be_in_any_field(rows: list[Row], place: int, value: JsonV
 @pytest.mark.parametrize("at_once", [True, False])
 def test_every_field_may_have_a_value_of_another_type(value: JsonValue, at_once: bool) -> None:
     events = whole(reasoning("a", "b"), message("a", phase="commentary"), SEARCH, call("f", "{}"), message("b"))
-    for place in range(len(list(fields_of(cast("JsonValue", events))))):
-        decode_with(events, place, value, whole=at_once)
+    for _ in each_field_with(value, events):
+        decode_oddly(events, whole=at_once)
 
 
 @given(data=STREAM)
