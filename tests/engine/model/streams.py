@@ -45,11 +45,11 @@ def fields_of(value: object) -> Iterator[tuple[Holder, str | int]]:
         yield from fields_of(inner)
 
 
-def each_field_with(other: JsonValue, value: object) -> Iterator[None]:
+def each_field_with(odd_value: JsonValue, value: object) -> Iterator[None]:
     """Put another value into each field, one after the other, and the field's own value back."""
     for holder, key in list(fields_of(value)):
         own_value = holder[key]  # type: ignore[index]
-        holder[key] = other  # type: ignore[index]
+        holder[key] = odd_value  # type: ignore[index]
         yield
         holder[key] = own_value  # type: ignore[index]
 
