@@ -69,7 +69,7 @@ def both(kind: object, value: JsonValue) -> None:
 
     look.__annotations__ = {"number": kind, "return": None}
     arguments = Arguments(look, {})
-    for parse in (arguments.parse, arguments.parse_plainly, arguments.complete, arguments.plain):
+    for parse in (arguments.parse, arguments.complete, arguments.plain):
         parse({"number": value})
 
 

@@ -12,7 +12,7 @@ from functools import reduce
 from operator import or_
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, Union, cast
 
 import pytest
 from hypothesis import given
@@ -169,6 +169,21 @@ def test_a_default_of_a_field_is_filled_in() -> None:
     def act(a: Annotated[int, Field(default=3)], b: int = Field(4, description="b")) -> None: ...
 
     assert tool(act).parse({}) == {"a": 3, "b": 4}
+
+
+def test_alias_counts_in_a_default_and_not_in_an_annotation() -> None:
+    def act(a: Annotated[int, Field(alias="x")], b: int = Field(alias="y")) -> None: ...
+
+    assert tool(act).parameters["required"] == ["a", "y"]
+    assert tool(act).parse({"a": 1, "y": 2}) == {"a": 1, "b": 2}
+
+
+def test_approval_sees_a_copy_of_a_mutable_default() -> None:
+    def act(a: list[int] = []) -> None: ...  # noqa: B006 (that is the point)
+
+    act_tool = tool(act)
+    cast("list[int]", act_tool.complete({})["a"]).append(1)
+    assert act_tool.complete({}) == {"a": []}
 
 
 def test_numbers_and_dates_are_taken_from_strings() -> None:
@@ -380,7 +395,7 @@ def test_plain_schema_is_the_schema_of_pydantic(pairs: list[tuple[object, object
     if any(default == "\ud800" or default != default for _, default in pairs):  # noqa: PLR0124 (NaN)
         assert schema is None
     else:
-        _, expected = read_schema({f"p{number}": parameter for number, parameter in enumerate(parameters)})
+        expected = read_schema(parameters)
         assert json.dumps(schema) == json.dumps(expected)
 
 
@@ -441,7 +456,7 @@ def test_tool_generates_one_schema_and_a_plain_one_none() -> None:
     assert generated_schemas(lambda: tool(rich)) == 1
 
 
-def test_plain_tool_makes_its_model_for_the_first_wrong_call() -> None:
+def test_plain_tool_is_validated_with_its_defaults() -> None:
     def look(place: int, name: str | None = None) -> None: ...
 
     looking = tool(look)
