@@ -1,30 +1,33 @@
 """`turnwright agents`: the agents of a file with their limits, and the effect of a change on these."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from turnwright._base.words import collapse_whitespace
 from turnwright.agent import Agent
+from turnwright.agents.bounds import class_of
 from turnwright.agents.files import read_agents
-from turnwright.driver.subagents import agent_tools
+from turnwright.driver.dependencies import no_such_tool
+from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.errors import ConfigError
+from turnwright.tools import Tool
 from turnwright_states import Limits
 from turnwright_states.limits import ToolClass
 
-from .offered_tools import OfferedTools
-from .options import AgentsOption, ConfigOption, HooksOption, ToolsOption, configuration
+from .options import AgentsOption, ConfigOption, HooksOption, ToolsOption, choose_tools, configuration
 from .packages import import_part
 from .process import echo, echo_json
-from .screen import Columns, plain_columns, print_columns
+from .screen import print_columns
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
 
 _UNSET: Final = "—"
-_COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
+COLUMNS: Final = ("NAME", "MODE", "STEPS", "CAP", "ALLOWANCE", "BUDGET", "TOOLS", "MODEL", "DESCRIPTION")
 
 
 class DiffFormat(StrEnum):
@@ -76,7 +79,7 @@ def agents(
         for agent in listed:
             echo_json(record(agent, limits, classes[agent.name]))
     else:
-        print_columns(_COLUMNS, [_row(agent, limits, classes[agent.name]) for agent in listed])
+        print_columns(COLUMNS, [row(agent, limits, classes[agent.name]) for agent in listed])
 
 
 def _tool_classes(agents: Sequence[Agent], config: "Config", tools: str | None) -> dict[str, ToolClass]:
@@ -90,6 +93,36 @@ def _tool_classes(agents: Sequence[Agent], config: "Config", tools: str | None) 
     for agent in agents:
         offered.require(agent, helpers)
     return {agent.name: offered.class_for(agent, helpers) or "default" for agent in agents}
+
+
+class OfferedTools:
+    """The tools of a module, by name. `module` is the value of `--tools`, and else the configuration's."""
+
+    def __init__(self, config: "Config", module: str | None) -> None:
+        chosen = choose_tools(module or config.settings.tools, Path(config.settings.root))
+        self.by_name: Mapping[str, Tool] = {tool.name: tool for tool in chosen.tools}
+
+    def class_for(self, agent: Agent, helpers: Sequence[AgentTool]) -> ToolClass | None:
+        """Return the class of an agent's tools (`class_of`); None if it names tools that are not offered."""
+        tools = self.tools_for(agent, helpers)
+        return None if tools is None else class_of(tools)
+
+    def tools_for(self, agent: Agent, helpers: Sequence[AgentTool]) -> list[Tool] | None:
+        """Return the tools that an agent may use; None if it names one that is not offered."""
+        offered = {**self.by_name, **{tool.name: tool for tool in helpers}}
+        if not offered.keys() >= set(agent.tools_needed):
+            return None
+        return [tool for name, tool in offered.items() if agent.may_use(name, delegates=tool.delegates)]
+
+    def require(self, agent: Agent, helpers: Sequence[AgentTool]) -> None:
+        """Raise `ConfigError` for a tool that the agent names and that is not offered."""
+        if unknown := self.unknown_to(agent, helpers):
+            raise no_such_tool(agent, unknown[0], [*self.by_name, *(tool.name for tool in helpers)])
+
+    def unknown_to(self, agent: Agent, helpers: Sequence[AgentTool]) -> list[str]:
+        """Return the tools that an agent names and that are not offered. An MCP server may have `server__tool`."""
+        offered = self.by_name.keys() | {tool.name for tool in helpers}
+        return [name for name in agent.tools_needed if name not in offered and "__" not in name]
 
 
 def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:
@@ -112,15 +145,7 @@ def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[s
     }
 
 
-def table(agents: Sequence[Agent], engine: Limits | None = None) -> Columns:
-    return Columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in agents])
-
-
-def plain(agents: Sequence[Agent], engine: Limits | None = None) -> str:
-    return plain_columns(_COLUMNS, [_row(agent, engine or Limits()) for agent in agents])
-
-
-def _row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[str, ...]:
+def row(agent: Agent, engine: Limits, tools: ToolClass = "default") -> tuple[str, ...]:
     limits = agent.limits_for(engine).for_tools(tools)
     budgets = (
         "calls unlimited" if limits.call_limit is None else f"{limits.call_limit} calls",

@@ -38,12 +38,11 @@ from .options import (
     read_metadata,
     read_settings,
 )
-from .process import echo
+from .process import QuitError, echo
 from .prompts import can_ask, read_line
 from .refused import busy_words
 from .runtimes import Service
 from .screen import print_columns, print_lines
-from .signals import QuitError
 from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines
 from .turn_plan import TurnFlags, TurnPlan, plan_turn

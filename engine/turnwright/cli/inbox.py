@@ -22,6 +22,7 @@ from turnwright_states import State
 from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, change_arguments, read_answers
+from .engines import Opening, with_mcp
 from .options import (
     DEFAULT_STORE,
     AddressOption,
@@ -46,10 +47,8 @@ from .options import (
 from .process import echo, echo_json, piped
 from .runtimes import Service
 from .saved_options import SavedOptions
-from .signals import Opening
 from .stores import find_turn, is_elsewhere, store_flag, use_store
 from .summary import resumed_by
-from .worker_engine import with_mcp
 
 
 def abort(

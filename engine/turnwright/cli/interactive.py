@@ -28,8 +28,9 @@ from turnwright_states.facts import Fact
 
 from . import codes, process
 from .display import Display
+from .engines import Opening
+from .process import ORDERLY, QuitError, RepeatedSignal
 from .prompts import ask
-from .signals import ORDERLY, Opening, QuitError, RepeatedSignal
 from .stores import password_hint
 from .summary import ended_by, resumed_by
 

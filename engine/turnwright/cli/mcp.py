@@ -14,9 +14,9 @@ import typer
 from turnwright.errors import ConfigError
 from turnwright.tools.mcp import McpServer, mcp_login, mcp_logout, read_mcp_config
 
+from .engines import silence_mcp
 from .options import ConfigOption, McpOption, configuration
 from .process import echo
-from .worker_engine import silence_mcp
 
 _TIMEOUT: Final = 300.0
 

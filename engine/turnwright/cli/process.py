@@ -1,32 +1,30 @@
-"""The process of the command line: its streams, its log, its telemetry, and its exit."""
+"""The process of the command line: its streams, its log, its telemetry, its signals and its exit."""
 
 import json
 import logging
+import math
 import os
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, TextIO
+from types import FrameType
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TextIO, runtime_checkable
 
-from turnwright.errors import ConfigError
+import typer
+
+from turnwright._base.regular_files import read_regular
+from turnwright.errors import ConfigError, PicklableError
 from turnwright.logs import JsonFormatter, utc
 from turnwright.privacy.invisible import escape, escaped
 from turnwright.privacy.secrets import Secrets
 
 if TYPE_CHECKING:
     from turnwright.privacy.redaction import Redactor
-
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-import typer
-
-from turnwright._base.regular_files import read_regular
-
-if TYPE_CHECKING:
     from turnwright.telemetry import Telemetry
 
 _STDERR: Final = 2
@@ -36,6 +34,10 @@ _LAST_MOMENT: Final = 0.2
 _UNTIDY: Final = "temporalio"
 # Of standard input, or a file of JSON lines. Far longer than any journal: a turn has at most 200 steps.
 _MAX_BYTES: Final = 1024**3
+#: Seconds that the event loop has to leave in order after a signal.
+ORDERLY: Final = 1.0
+#: The exit code of a process that a signal ended is its number above this.
+_SIGNALED: Final = 128
 #: Milliseconds for each provider of telemetry to send the rest before the process ends at once.
 _LAST_TELEMETRY: Final = 5000
 
@@ -306,6 +308,40 @@ class _FinalMessage:
             os.write(_STDERR, escaped(_line(text)).encode())
         cls._is_written = True
         cls._lock.release()
+
+
+class RepeatedSignal:
+    """A signal handler that ends the process if it does not leave by itself.
+
+    The n-th signal gives the process `patience[n - 1]` seconds, and `math.inf` sets no limit. One signal more than
+    there are entries ends the process at once. `farewell` returns the last message.
+    """
+
+    def __init__(self, patience: Sequence[float], farewell: Callable[[], str]) -> None:
+        self._patience = tuple(patience)
+        self._farewell = farewell
+        self._received = 0
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        self._received += 1
+        if self._received > len(self._patience):
+            self._leave(number)
+        seconds = self._patience[self._received - 1]
+        if seconds < math.inf:
+            timer = threading.Timer(seconds, self._leave, (number,))
+            timer.daemon = True
+            timer.start()
+
+    def _leave(self, number: int) -> None:
+        leave_now(_SIGNALED + number, self._farewell())
+
+
+class QuitError(PicklableError, Exception):
+    """The process must leave with the exit code `code`. The turn may continue. The text says why."""
+
+    def __init__(self, code: int, how: str) -> None:
+        super().__init__(how)
+        self.code = code
 
 
 def _line(text: str) -> str:

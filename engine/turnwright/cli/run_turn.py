@@ -25,6 +25,7 @@ from turnwright_states.facts import TurnStarted
 
 from .answers import AnswerFlags, read_answers
 from .display import choose_display
+from .engines import Opening, open_engine
 from .interactive import Answers, FollowedTurn, execute
 from .options import (
     DriverFlags,
@@ -43,11 +44,9 @@ from .process import piped, say
 from .prompts import can_ask
 from .runtimes import Service
 from .saved_options import SavedOptions
-from .signals import Opening
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import resumed_by
 from .turn_plan import TurnFlags, plan_turn, same_agent
-from .worker_engine import open_engine
 
 if TYPE_CHECKING:
     from turnwright.runtime.turn_stream import TurnStream

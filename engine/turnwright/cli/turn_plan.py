@@ -23,6 +23,7 @@ from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
 from . import process
+from .engines import Opening, open_engine
 from .options import (
     DriverFlags,
     choose_agent,
@@ -35,8 +36,6 @@ from .options import (
 )
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
-from .signals import Opening
-from .worker_engine import open_engine
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config

@@ -8,10 +8,9 @@ from typing import Annotated
 import anyio
 import typer
 
+from turnwright.cli.engines import Opening, driving_model, open_driver, startable_agents
 from turnwright.cli.options import DEFAULT_STORE, ConfigOption, DriverFlags, StoreOption, configuration
 from turnwright.cli.runtimes import shared_store
-from turnwright.cli.signals import Opening
-from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents
 from turnwright.errors import ConfigError
 
 EditorToolsOption = Annotated[

@@ -10,7 +10,8 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from turnwright.agent import Agent
-from turnwright.cli.agents import agents, plain, table
+from turnwright.cli.agents import COLUMNS, agents, row
+from turnwright.cli.screen import Columns, plain_columns
 from turnwright_states import Limits
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "AGENTS.md"
@@ -22,8 +23,8 @@ def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
     return CliRunner().invoke(app, arguments, env=env)
 
 
-def row(agent: Agent) -> str:
-    return " ".join(plain([agent]).splitlines()[1].split())
+def cells(agent: Agent) -> str:
+    return " ".join(plain_columns(COLUMNS, [row(agent, Limits())]).splitlines()[1].split())
 
 
 def test_example_is_listed_in_aligned_columns() -> None:
@@ -79,13 +80,13 @@ def test_json_has_an_object_for_each_line() -> None:
     ],
 )
 def test_row_shows_steps_as_written_and_effective_limits(agent: Agent, expected: str) -> None:
-    assert row(agent) == expected
+    assert cells(agent) == expected
 
 
 def test_table_on_a_terminal_fits_the_width_and_has_no_markup() -> None:
     out = io.StringIO()
     many = Agent(name="[red]A[/red]", description="word " * 40, tools=("read_file", "list_files"))
-    Console(file=out, force_terminal=True, width=90, color_system=None).print(table([many]))
+    Console(file=out, force_terminal=True, width=90, color_system=None).print(Columns(COLUMNS, [row(many, Limits())]))
     lines = out.getvalue().splitlines()
     assert "[red]A[/red]" in lines[1]
     assert max(map(len, lines)) <= 90

@@ -29,7 +29,7 @@ from turnwright.store import MemoryStore
 from .server_options import LOOPBACK, ServerOptions, TokenOption
 
 if TYPE_CHECKING:
-    from turnwright.cli.signals import Opening
+    from turnwright.cli.engines import Opening
 
 
 def serve(
@@ -98,7 +98,7 @@ def serve(
     opening: Opening = Engine(store=opened, links=Links.from_environment(os.environ))
     agents: list[Agent] = []
     if drive:
-        from turnwright.cli.worker_engine import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
+        from turnwright.cli.engines import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
 
         config_with_flags = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         agent_models = driving_model(config_with_flags, flags.model)

@@ -14,14 +14,14 @@ from turnwright._base.background_task import background_task
 from turnwright.agent import Agent
 from turnwright.cli import codes, process
 from turnwright.cli.packages import import_part
-from turnwright.cli.process import json_line
-from turnwright.cli.signals import ORDERLY, Opening, QuitError, RepeatedSignal
+from turnwright.cli.process import ORDERLY, QuitError, RepeatedSignal, json_line
 from turnwright.runtime.engine import Engine
 from turnwright_inspector import Inspector, Token, inspector_app
 
 from .server_options import ServerOptions
 
 if TYPE_CHECKING:
+    from turnwright.cli.engines import Opening
     from turnwright_inspector.views.run_library import RunLibrary
 
 #: Seconds that open requests may take after a signal. Streams of events end by themselves.
@@ -35,7 +35,7 @@ ServedTask = Callable[[Engine], Awaitable[object]]
 
 
 def serve_pages(
-    opening: Opening,
+    opening: "Opening",
     place: ServerOptions,
     *,
     store: str,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
 from turnwright.cli import process
-from turnwright.cli.offered_tools import OfferedTools
+from turnwright.cli.agents import OfferedTools
 from turnwright.driver.subagents import AgentTool, agent_tools
 from turnwright.rules import RuleError, RuleSet, argument_names, make_rule_sets
 from turnwright_proof.verify.rule_findings import RuleFinding, check_rules

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from turnwright.agent import Agent
 from turnwright.agents.files import read_agents
-from turnwright.cli.offered_tools import OfferedTools
+from turnwright.cli.agents import OfferedTools
 from turnwright.cli.options import choose_hooks
 from turnwright.driver.subagents import AgentTool, agent_tools, subagent_tools
 from turnwright.rules import make_rule_sets

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
@@ -33,13 +33,14 @@ from .options import (
     with_helpers,
 )
 from .process import configured_telemetry
-from .signals import Opening
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config, EngineOptions
     from turnwright.runtime.engine import EngineArguments
 
 
+#: Opens the engine, and what its tools need. An engine opens itself.
+Opening = AbstractAsyncContextManager[Engine]
 #: Loggers of the MCP SDK.
 _NOISY: Final = ("client", "mcp", "httpx2")
 
