@@ -1,22 +1,11 @@
 """Reads the answers that the flags of `turnwright resume` and `turnwright answer` give."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from turnwright.errors import InvalidAnswerError
 from turnwright.journal.answers import Answer, approve, read_arguments, reject, settled
 
-
-@dataclass(frozen=True, slots=True)
-class AnswerFlags:
-    """The values of the flags: texts (`ID=TEXT`), approvals (`ID`), rejections (`ID[=WORDS]`), and `[ID=]JSON`."""
-
-    texts: Sequence[str]
-    approvals: Sequence[str]
-    rejections: Sequence[str]
-    arguments: Sequence[str]
-    #: The results of calls, as texts (`ID=TEXT`).
-    results: Sequence[str] = ()
+from .options import AnswerFlags
 
 
 def read_answers(
@@ -29,20 +18,20 @@ def read_answers(
     `InvalidAnswerError` for a text or arguments without an id, an ambiguous id, and two answers to one interrupt.
     """
     pairs: list[tuple[str, str | Answer]] = []
-    for text in flags.texts:
+    for text in flags.texts or ():
         name, separator, answer_text = text.partition("=")
         if not separator:
             raise InvalidAnswerError(name, "write --answer ID=TEXT", still_open)
         pairs.append((name, answer_text))
     changed = [*_with_arguments(flags, still_open)]
     pairs += [(name, approve(arguments=read_arguments(name, answer_text, still_open))) for name, answer_text in changed]
-    pairs += [(name, approve()) for name in flags.approvals if name not in dict(changed)]
-    for text in flags.results:
+    pairs += [(name, approve()) for name in flags.approvals or () if name not in dict(changed)]
+    for text in flags.results or ():
         name, separator, result = text.partition("=")
         if not separator:
             raise InvalidAnswerError(name, "write --settle ID=TEXT", still_open)
         pairs.append((name, settled(result)))
-    for text in flags.rejections:
+    for text in flags.rejections or ():
         name, _, words = text.partition("=")
         pairs.append((name, reject(words)))
     answers: dict[str, str | Answer] = {}
@@ -64,7 +53,7 @@ def change_arguments(answers: Iterable[str | Answer]) -> bool:
 
 def _with_arguments(flags: AnswerFlags, still_open: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the id of each interrupt that is approved with arguments, and their JSON."""
-    for text in flags.arguments:
+    for text in flags.arguments or ():
         name, _, json_text = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
         ids = flags.approvals or still_open
         if not name and len(ids) != 1:

@@ -89,7 +89,7 @@ def _app(commands: Mapping[str, Callable[..., object]]) -> typer.Typer:
 
 def _add_command(app: typer.Typer, name: str, function: Callable[..., object]) -> None:
     examples = "\n".join(EXAMPLES.get(name, ()))
-    app.command(name, cls=CommandWithExamples, epilog=examples)(with_shared_options(with_advice(function)))
+    app.command(name, cls=CommandWithExamples, epilog=examples)(with_advice(with_shared_options(function)))
 
 
 def _asks_for_help(arguments: Sequence[str]) -> bool:

@@ -24,20 +24,6 @@ from turnwright_states.facts import TurnStarted
 from . import codes, process
 from .display import Display, choose_display
 from .interactive import Answers, Work, answered_by_person, driven
-from .options import (
-    DEFAULT_STORE,
-    AgentOption,
-    ConfigOption,
-    DriverFlags,
-    MetadataOption,
-    SettingOption,
-    StepsOption,
-    StoreOption,
-    ToolTimeoutOption,
-    VerboseOption,
-    read_metadata,
-    read_settings,
-)
 from .process import QuitError, echo
 from .prompts import can_ask, read_line
 from .refused import busy_words
@@ -45,7 +31,8 @@ from .runtimes import Service
 from .screen import print_columns, print_lines
 from .stores import is_elsewhere, missing_file, store_flag, use_store
 from .summary import closing_lines
-from .turn_plan import TurnFlags, TurnPlan, plan_turn
+from .turn_flags import TurnFlags
+from .turn_plan import TurnPlan, plan_turn
 
 _PROMPT: Final = "> "
 _HELP: Final = """\
@@ -60,19 +47,11 @@ Type a message, and Enter. Ctrl-C stops the turn; at the prompt, twice leaves.
 
 def chat(
     *,
-    agent: AgentOption = None,
-    flags: DriverFlags,
-    steps: StepsOption = None,
-    tool_timeout: ToolTimeoutOption = None,
-    setting: SettingOption = None,
-    metadata: MetadataOption = None,
+    flags: TurnFlags,
     session: Annotated[
         str | None, typer.Option("--session", metavar="ID", help="Start or continue the session of this name.")
     ] = None,
     last: Annotated[bool, typer.Option("--continue", help="Continue the last session in the store.")] = False,
-    store: StoreOption = DEFAULT_STORE,
-    config: ConfigOption = None,
-    verbose: VerboseOption = False,
 ) -> None:
     """Talk with an agent in the terminal. Each message is one turn, and the store keeps the session.
 
@@ -85,26 +64,15 @@ def chat(
         raise ConfigError("chat needs a terminal: pipe a prompt into `turnwright run` instead")
     if session is not None and last:
         raise ConfigError("--session and --continue both name a session: give one of them")
-    earlier = None
+    store, earlier = flags.store, None
     if missing_file(store) is None and outlives_process(store):
         earlier = use_store(store, partial(_last_turn, session=session)) if session is not None or last else None
     if last and earlier is None:
         raise ConfigError("--continue: the store has no session yet: leave it out to start one")
     session = session or (earlier[0].session if earlier else None) or f"chat-{new_id()[:8]}"
-    conversation = ChatSession(session, store, verbose=verbose)
-    turn_flags = TurnFlags(
-        driver=flags,
-        store=store,
-        service=Service(),
-        agent=agent,
-        steps=steps,
-        tool_timeout=tool_timeout,
-        config=config,
-        before=earlier[1] if earlier else None,
-        settings=read_settings(setting),
-        metadata=read_metadata(metadata),
-    )
-    plan = plan_turn(turn_flags, [conversation.show])
+    conversation = ChatSession(session, store, verbose=flags.verbose)
+    before = earlier[1] if earlier else None
+    plan = plan_turn(flags, [conversation.show], service=Service(), before=before)
     try:
         code = anyio.run(conversation.run, plan, earlier[0] if earlier else None)
     except QuitError as quit_error:

@@ -21,21 +21,17 @@ from turnwright.store import Queued, Store
 from turnwright_states import State
 from turnwright_states.facts import TurnStarted
 
-from .answers import AnswerFlags, change_arguments, read_answers
+from .answers import change_arguments, read_answers
 from .engines import Opening, with_mcp
 from .options import (
     DEFAULT_STORE,
     AddressOption,
     AgentsOption,
-    AnswerOption,
-    ApproveOption,
-    ArgumentsOption,
+    AnswerFlags,
     ByOption,
     JsonObjectOption,
     NamespaceOption,
     QueueOption,
-    RejectOption,
-    SettleOption,
     StoreOption,
     ToolsOption,
     TurnArgument,
@@ -90,11 +86,7 @@ def abort(
 def answer(
     turn: TurnArgument,
     *,
-    approvals: ApproveOption = None,
-    rejections: RejectOption = None,
-    arguments: ArgumentsOption = None,
-    replies: AnswerOption = None,
-    results: SettleOption = None,
+    flags: AnswerFlags,
     by: ByOption = "",
     store: StoreOption = DEFAULT_STORE,
     agents: AgentsOption = None,
@@ -116,7 +108,6 @@ def answer(
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
             still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
-            flags = AnswerFlags(replies or [], approvals or [], rejections or [], arguments or [], results or [])
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_no_answer(before, still_open))

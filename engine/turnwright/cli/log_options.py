@@ -2,18 +2,21 @@
 
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from inspect import Parameter
-from typing import Annotated, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Final, TypeGuard, get_type_hints
 
 import typer
 
 from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 
 from . import process
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 class LogFormat(StrEnum):
@@ -50,38 +53,53 @@ _FLAGS: Final = ("--log-format", "--log-level")
 def with_shared_options(command: Callable[..., object]) -> Callable[..., object]:
     """Return the command as Typer sees it: a parameter whose type is a dataclass becomes an option for each field.
 
-    The logging options come after the options of the command.
+    A field may be such a group too. The logging options come after the options of the command.
     """
     kinds = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and is_dataclass(kind)}
-    parameters: dict[str, Parameter] = {}
+    groups = {name: kind for name, kind in kinds.items() if _is_group(kind)}
+    parameters: list[Parameter] = []
     for name, own in inspect.signature(command).parameters.items():
-        if name in groups:
-            hints = get_type_hints(groups[name], include_extras=True)
-            for field in fields(groups[name]):
-                annotation = hints[field.name]
-                parameters[field.name] = Parameter(
-                    field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
-                )
-        else:
-            parameters[name] = own.replace(annotation=kinds[name])
+        parameters += _options_of(groups[name]) if name in groups else [own.replace(annotation=kinds[name])]
     for name, option in _OPTIONS.items():
-        parameters[name] = Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option)
+        parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option))
 
     @wraps(command)
     def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **options: object) -> object:
         choose_log(log_format, log_level)
-        groups_made = {
-            name: kind(**{field.name: options.pop(field.name) for field in fields(kind)})
-            for name, kind in groups.items()
-        }
+        groups_made = {name: _made(kind, options) for name, kind in groups.items()}
         return command(**options, **groups_made)
 
     # Typer reads the parameters of a function from these two attributes.
-    vars(spread).update(__signature__=inspect.Signature(list(parameters.values())))
-    spread.__annotations__ = {name: parameter.annotation for name, parameter in parameters.items()}
+    vars(spread).update(__signature__=inspect.Signature(parameters))
+    spread.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     del spread.__wrapped__
     return spread
+
+
+def _is_group(kind: object) -> "TypeGuard[type[DataclassInstance]]":
+    return isinstance(kind, type) and is_dataclass(kind)
+
+
+def _options_of(group: "type[DataclassInstance]") -> Iterator[Parameter]:
+    """Yield the options of a group of flags, in their order."""
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        kind = hints[field.name]
+        if _is_group(kind):
+            yield from _options_of(kind)
+        else:
+            yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
+
+
+def _made(group: "type[DataclassInstance]", options: dict[str, object]) -> object:
+    """Return a group with its values, which are taken out of the options."""
+    hints = get_type_hints(group, include_extras=True)
+    return group(
+        **{
+            field.name: _made(kind, options) if _is_group(kind := hints[field.name]) else options.pop(field.name)
+            for field in fields(group)
+        }
+    )
 
 
 def behind_log_options(arguments: Sequence[str]) -> Sequence[str]:

@@ -275,6 +275,17 @@ class DriverFlags(EngineFlags):
     model: ModelOption = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerFlags:
+    """The flags that answer interrupts: texts (`ID=TEXT`), results of calls, and decisions."""
+
+    texts: AnswerOption = None
+    results: SettleOption = None
+    approvals: ApproveOption = None
+    rejections: RejectOption = None
+    arguments: ArgumentsOption = None
+
+
 def first_given(flags: EngineFlags) -> str | None:
     """Return the first of these flags that was given, as people write it."""
     flags_given = (field.name for field in fields(flags) if getattr(flags, field.name) not in (None, []))

@@ -1,9 +1,8 @@
 """Error messages for a missing turn and a busy session, with the commands that help."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from turnwright.errors import (
     ConfigError,
@@ -17,6 +16,8 @@ from turnwright.errors import (
 if TYPE_CHECKING:
     from turnwright.store import Store
 
+#: The options that name a service.
+_SERVICE: Final = ("address", "namespace", "queue")
 #: The advice of the library about an answer without a name.
 _GIVE_BY: Final = "give by="
 
@@ -57,8 +58,8 @@ def _advice(
         return unknown_words(error.turn, store, flags) + hint
     if isinstance(error, SessionNotFoundError):
         return f"there is no session {error.session!r} in this store: `turnwright sessions{flags}` lists them{hint}"
-    service = options.get("service")
-    service = replace(service, agent_queues=None).flags if isinstance(service, Service) else ""
+    address, namespace, queue = (cast("str | None", options.get(name)) for name in _SERVICE)
+    service = Service(address, namespace, queue).flags
     try:
         driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))
     except TurnwrightError:  # it has been deleted

@@ -1,8 +1,7 @@
 """Drives a turn for `turnwright run` and `resume`, with its events on the screen."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +22,11 @@ from turnwright.transcript.events import TurnEvent
 from turnwright_states import Limits
 from turnwright_states.facts import TurnStarted
 
-from .answers import AnswerFlags, read_answers
+from .answers import read_answers
 from .display import choose_display
 from .engines import Opening, open_engine
 from .interactive import Answers, FollowedTurn, execute
 from .options import (
-    DriverFlags,
     EngineFlags,
     choose_hooks,
     choose_tools,
@@ -36,82 +34,31 @@ from .options import (
     model_named,
     open_models,
     read_agents_of,
-    read_metadata,
     read_schema,
-    read_settings,
 )
 from .process import piped, say
 from .prompts import can_ask
-from .runtimes import Service
 from .saved_options import SavedOptions
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
 from .summary import resumed_by
-from .turn_plan import TurnFlags, plan_turn, same_agent
+from .turn_flags import ResumeFlags, RunFlags
+from .turn_plan import plan_turn, same_agent
 
 if TYPE_CHECKING:
     from turnwright.runtime.turn_stream import TurnStream
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFlags:
-    """The flags of `turnwright run`."""
-
-    agent: str | None
-    driver: DriverFlags
-    files: Sequence[Path]
-    steps: int | None
-    tool_timeout: float | None
-    setting: list[str] | None
-    metadata: list[str] | None
-    output_schema: Path | None
-    session: str | None
-    turn_id: str | None
-    continues: str | None
-    store: str
-    service: Service
-    config: Path | None
-    no_input: bool
-    verbose: bool
-    as_json: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeFlags:
-    """The flags of `turnwright resume`."""
-
-    answers: AnswerFlags
-    by: str
-    store: str
-    engine: EngineFlags
-    service: Service
-    no_input: bool
-    verbose: bool
-    as_json: bool
-
-
 def run_turn(prompt: str | None, flags: RunFlags) -> None:
     """Run one turn, with its events on the screen, and print how it ended."""
-    store, service = flags.store, flags.service
-    display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.verbose)
+    store, service = flags.turn.store, flags.service
+    display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.turn.verbose)
     text = _prompt(prompt, continuing=flags.continues is not None)
-    parts = [FilePart.read(file) for file in flags.files]
+    parts = [FilePart.read(file) for file in flags.files or ()]
     continues = None if flags.continues is None else find_turn(store, flags.continues)
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
-    turn_flags = TurnFlags(
-        driver=flags.driver,
-        store=store,
-        service=service,
-        agent=flags.agent,
-        steps=flags.steps,
-        tool_timeout=flags.tool_timeout,
-        config=flags.config,
-        before=before,
-        settings=read_settings(flags.setting),
-        metadata=read_metadata(flags.metadata),
-    )
     # The events of a turn that exists already come from its journal, those of another process too.
     followed = flags.turn_id is not None or not service.embedded
-    plan = plan_turn(turn_flags, [] if followed else [display.show])
+    plan = plan_turn(flags.turn, [] if followed else [display.show], service=service, before=before)
     typed = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
     if typed and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")

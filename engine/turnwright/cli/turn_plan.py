@@ -1,7 +1,7 @@
 """From the flags of `run` and `chat` to an agent, an engine that opens, and the metadata that a turn keeps of them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,29 +32,16 @@ from .options import (
     configuration,
     model_named,
     open_models,
+    read_metadata,
+    read_settings,
     with_limits,
 )
 from .runtimes import Service, WorkersModel
 from .saved_options import SavedOptions
+from .turn_flags import TurnFlags
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFlags:
-    """The values of the flags that say how new turns run. `before` is the first fact of the turn to continue from."""
-
-    driver: DriverFlags
-    store: str
-    service: Service
-    agent: str | None = None
-    steps: int | None = None
-    tool_timeout: float | None = None
-    config: Path | None = None
-    before: TurnStarted | None = None
-    settings: ModelSettings | None = None
-    metadata: Mapping[str, JsonValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +55,16 @@ class TurnPlan:
     settings: ModelSettings | None
 
 
-def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
+def plan_turn(
+    turn_flags: TurnFlags, on_event: Sequence[Observer], *, service: Service, before: TurnStarted | None
+) -> TurnPlan:
     """Return what new turns run with: flags first, then the options kept by the turn before, then the configuration.
+
+    `before` is the first fact of the turn to continue from.
 
     Raises `ConfigError` for an agent, a model, a tool or a file that is not available.
     """
-    flags, service, before = turn_flags.driver, turn_flags.service, turn_flags.before
+    flags, settings, metadata = turn_flags.driver, read_settings(turn_flags.setting), read_metadata(turn_flags.metadata)
     steps, config = turn_flags.steps, turn_flags.config
     saved = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
     if before is not None and not by_command_line(before.metadata) and flags.model is None and flags.base_url is None:
@@ -133,7 +124,7 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
         limits=options["limits"],
     )
     earlier = {} if before is None else SavedOptions.others_in(before.metadata)
-    metadata = {**earlier, **turn_flags.metadata, **saved.to_json()}
+    all_metadata = {**earlier, **metadata, **saved.to_json()}
     if service.embedded:
         models: tuple[Model, Callable[[str], Model]] = open_models(model_id, chosen, url, timeout)
     else:
@@ -150,10 +141,9 @@ def plan_turn(turn_flags: TurnFlags, on_event: Sequence[Observer]) -> TurnPlan:
         runtime=service.runtime(),
         on_event=on_event if service.embedded else [],
     )
-    settings = turn_flags.settings
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)
-    return TurnPlan(chosen, opening, options["limits"], metadata, settings)
+    return TurnPlan(chosen, opening, options["limits"], all_metadata, settings)
 
 
 def _sources_of_code(
