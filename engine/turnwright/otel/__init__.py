@@ -3,6 +3,11 @@
 Needs `pip install 'turnwright[otel]'`. `docs/telemetry.md` lists what is sent, and what is not.
 """
 
-from .telemetry import OpenTelemetry
+try:
+    from .telemetry import OpenTelemetry
+except ImportError as error:
+    raise ImportError(
+        f"turnwright.otel needs OpenTelemetry's API ({error}): pip install 'turnwright[otel]'", name=error.name
+    ) from error
 
 __all__ = ["OpenTelemetry"]

@@ -9,6 +9,8 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self, cast
 
+from opentelemetry import context, trace
+
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelError, ResponseInfo
 from turnwright.telemetry import AttemptWork, CallWork, error_type
@@ -17,7 +19,6 @@ from turnwright_states.inputs import is_blank
 from turnwright_states.verdict import RuleDecision
 
 from . import content, names
-from .api import context, trace
 from .instruments import Instruments
 
 Value = str | bool | int | float | list[str]

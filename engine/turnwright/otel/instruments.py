@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from typing import Final
 
+from opentelemetry import metrics
+
 from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import JudgedCall, TurnWork
 from turnwright_states import Usage
 
 from . import names
-from .api import metrics
 
 Attributes = Mapping[str, str | int]
 

@@ -5,13 +5,14 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, Self
 
+from opentelemetry import context, metrics, trace
+
 from turnwright._base.version import VERSION
 from turnwright.store.outbox import NoticeCounts
 from turnwright.telemetry import AttemptWork, CallWork, JudgedCall, Move, TurnWork, error_type
 from turnwright_states import Outcome, Usage
 
 from . import names
-from .api import context, metrics, trace
 from .blocks import AttemptBlock, CallBlock, SpanBlock, Value, describe_rules, tell_usage
 from .instruments import Instruments
 from .provider import provider_of, requested_from, server_of, streams
