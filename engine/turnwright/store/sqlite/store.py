@@ -63,8 +63,8 @@ from turnwright_states.facts import Fact
 from .group_commit import CommitGroup
 from .opening import Durability, LockWait, is_locked, open_file, read_only_files
 from .owner_lock import OwnerLock
-from .rows import CLAIM_SPANS, CLAIMED, COPIES, DUE, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .schema import SCHEMA
+from .statements import CLAIM_SPANS, CLAIMED, COPIES, DUE, EMPTY_SESSIONS, FACTS, FAMILY, LAST, SESSIONS, TURNS, WAITING
 from .summaries import SqliteSummaries, delete_summaries
 from .writes import Append, Create, ReleaseWrite, Write, write
 

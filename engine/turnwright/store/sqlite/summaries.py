@@ -13,7 +13,7 @@ from turnwright.store.summary_sql import Search, SqlSummaries, words_of
 from turnwright_states import State
 from turnwright_states.state import FINAL
 
-from .rows import LAST_FACT, TURN_COLUMNS
+from .statements import LAST_FACT, TURN_COLUMNS
 
 #: Copies turns into rows without names and totals, which readers write: drivers do not look for secrets.
 NEW_SUMMARIES: Final = (

@@ -15,8 +15,8 @@ from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL
 
 from .opening import StoreFiles
-from .rows import WAITING
 from .schema import Schema
+from .statements import WAITING
 from .summaries import NEW_SUMMARIES
 
 #: The statement also checks the epoch, and that the facts follow the last one: for an outdated claim it finds no turn

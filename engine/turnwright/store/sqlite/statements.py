@@ -1,4 +1,4 @@
-"""The longer queries of a SQLite store. `store/rows.py` reads the resulting rows."""
+"""The longer statements of a SQLite store. `store/rows.py` reads the rows that they return."""
 
 from typing import Final
 
