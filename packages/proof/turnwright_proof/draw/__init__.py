@@ -4,10 +4,9 @@ from .dot import to_dot
 from .files import stale, write
 from .mermaid import to_mermaid
 from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, fold_common_rows
-from .overlay import Overlay, OverlayKind, coverage_overlay
+from .overlay import Overlay, OverlayKind, coverage_overlay, turn_overlay
 from .overview import Overview, extract_overview
 from .overview_svg import overview_to_svg
-from .recorded import turn_overlay
 from .row_counts_file import read_row_counts
 from .svg import to_svg
 from .table import overview_to_table, to_page, to_table

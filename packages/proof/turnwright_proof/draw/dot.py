@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from .labels import NAME_SIZE, arrow_label, name_label, note_label, picture_label
-from .layout_hints import COUNTED, HINTS, REVIEW, LayoutHints
+from .layout_hints import COUNTED, HINTS, REVIEW, ArrowHint, LayoutHints
 from .model import Arrow, NodeKind, Picture
 from .overlay import Overlay
 from .style import NAME, PAPER, QUIET, Style, style_of
@@ -70,11 +70,12 @@ def _sides(picture: Picture, hints: LayoutHints) -> Iterator[str]:
 def _arrow(arrow: Arrow, style: Style, hints: LayoutHints) -> Iterator[str]:
     source, dest = pair = (arrow.source, arrow.dest)
     card = f'"{source} to {dest}"'
-    before, after = (1 + more for more in hints.stretch.get(pair, (0, 0)))
+    hint = hints.arrows.get(pair, ArrowHint())
+    before, after = 1 + hint.before, 1 + hint.after
     if source == dest:
         yield f"{{ rank=same; {source}; {card} }}"
         before = after = 4
     looks = f"weight=100 {style.edge(arrow)}" if hints.straight(pair) else style.edge(arrow)
-    yield f"{card} [shape=plain label={arrow_label(arrow, style, hints.wide.get(pair, hints.columns))}]"
+    yield f"{card} [shape=plain label={arrow_label(arrow, style, hint.columns or hints.columns)}]"
     yield f"{source} -> {card} [dir=none minlen={before} {looks}]"
     yield f"{card} -> {dest} [minlen={after} {looks}]"

@@ -18,6 +18,7 @@ from ag_ui.core import (
     SubagentFinishedSuccessOutcome,
     SubagentFinishedSuspendedOutcome,
     SubagentStartedEvent,
+    TokenUsage,
 )
 from ag_ui.encoder import EventEncoder
 
@@ -36,13 +37,13 @@ from turnwright.transcript.events import (
 from turnwright_protocols.client_tools import client_tools_in, waits_for_client
 from turnwright_protocols.endings import DONE, explain_end, record_end
 from turnwright_protocols.items import clean, clean_json, left_open
+from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_states import Outcome
 from turnwright_states import facts as f
 
 from .interrupts import interrupt_id, interrupt_of
 from .messages import AgUiConversation, call_id, metadata
 from .turn_encoder import TurnEncoder
-from .usage import RunUsage
 
 #: Events that the journal does not keep.
 _PASSING: Final = (DeltaEvent, OutputDeltaEvent, ResponseRestartedEvent, ResponseWithdrawnEvent, ToolProgressEvent)
@@ -68,7 +69,7 @@ class AgUiEncoder:
         #: Nothing has been sent yet: the client needs a snapshot first.
         self._behind = after > 0
         self._conversation = AgUiConversation(run.messages)
-        self._usage = RunUsage()
+        self._usage = SegmentUsage()
         self._turn = ""
         #: The tools that the client runs: those of the turn's first fact, as soon as that is received.
         self._client_tools = frozenset(tool.name for tool in run.tools or ())
@@ -200,21 +201,23 @@ class AgUiEncoder:
                 interrupt_of(self._turn, interrupt) for interrupt in event.interrupts if interrupt not in client_calls
             ]
             waits = RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else RunFinishedSuccessOutcome()
-            yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=self._usage.told())
+            yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=_usage_of(self._usage))
             self._usage.begin()
             return
         self._over = True
         self._usage.end(event.usage)
-        record = record_end(event)
+        record, usage = record_end(event), _usage_of(self._usage)
         yield root.own.named("turn_ended", record)
         if event.outcome is Outcome.FAILED:
-            yield RunErrorEvent(message=explain_end(event), code=str(event.reason), usage=self._usage.told())
+            yield RunErrorEvent(message=explain_end(event), code=str(event.reason), usage=usage)
             return
         # A run that a limit or a person stopped has no return value, only messages.
         done = event.outcome in DONE
         outcome = RunFinishedSuccessOutcome() if done else RunFinishedCancelledOutcome()
         result = record if done else None
-        yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=outcome, result=result, usage=self._usage.told())
+        yield RunFinishedEvent(
+            thread_id=thread, run_id=run, outcome=outcome, result=result, usage=_usage_of(self._usage)
+        )
 
     def _close(self, error: str) -> Iterator[BaseEvent]:
         if self._turn and self._behind:
@@ -227,7 +230,7 @@ class AgUiEncoder:
             if self._turn:
                 yield from self._lane(self._turn).suspend()
             message = error or (_LEFT.format(turn=self._turn) if self._turn else "no event of the turn was received")
-            yield RunErrorEvent(message=clean(message), code="error" if error else "left", usage=self._usage.told())
+            yield RunErrorEvent(message=clean(message), code="error" if error else "left", usage=_usage_of(self._usage))
         self._over = True
 
     # Sub-agents.
@@ -276,6 +279,25 @@ class AgUiEncoder:
         else:
             self._ended.add(turn)
             yield SubagentErrorEvent(subagent_run_id=turn, message="its end was not received", code="left")
+
+
+def _usage_of(usage: SegmentUsage) -> list[TokenUsage] | None:
+    """Return the usage of a run: one entry for the turn's model and one for its sub-agents; None if it is unknown."""
+    own, entries = usage.own, list[TokenUsage]()
+    if usage.is_known and own.tokens:
+        entries.append(
+            TokenUsage(
+                model=usage.model or None,
+                input_tokens=own.input_tokens,
+                output_tokens=own.output_tokens,
+                reasoning_tokens=own.reasoning_tokens or None,
+                cached_input_tokens=own.cached_tokens or None,
+                total_tokens=own.tokens,
+            )
+        )
+    if usage.is_known and usage.delegated:
+        entries.append(TokenUsage(total_tokens=usage.delegated))
+    return entries or None
 
 
 async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) -> AsyncIterator[BaseEvent]:
