@@ -11,7 +11,8 @@ from mcp.shared.exceptions import MCPError
 from tests.protocols.subject import AGENT, HOST, make_engine
 
 from turnwright import Engine, Outcome
-from turnwright_protocols.mcp import mcp_server
+from turnwright_protocols.mcp import Gate, mcp_server
+from turnwright_states.facts import Answered
 
 pytestmark = pytest.mark.anyio
 
@@ -33,9 +34,14 @@ class Person:
         return types.ElicitResult(action=self.action, content=content)
 
 
-def client_of(engine: Engine, person: Person | None = None, mode: Any = MODERN) -> Client:  # noqa: ANN401 (a literal)
+def client_of(
+    engine: Engine,
+    person: Person | None = None,
+    mode: Any = MODERN,  # noqa: ANN401 (a literal)
+    gate: Gate | None = None,
+) -> Client:
     callback: Any = None if person is None else person.fill
-    return Client(mcp_server(engine, [AGENT]), mode=mode, elicitation_callback=callback)
+    return Client(mcp_server(engine, [AGENT], gate), mode=mode, elicitation_callback=callback)
 
 
 def text_of(result: types.CallToolResult) -> str:
@@ -59,6 +65,16 @@ async def test_agent_is_a_tool_with_a_record(engine: Engine, mode: str) -> None:
         limited = await call(client, "cap")
         assert text_of(limited).startswith("Here is what I have so far.Stopped at the step limit")
         assert not limited.is_error
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_answer_is_signed_by_the_user_of_the_gate(engine: Engine, mode: str) -> None:
+    """Earlier protocols ask within the call."""
+    async with client_of(engine, Person(), mode, Gate(lambda _request, _session: "ann")) as client:
+        assert text_of(await call(client, "approve")) == "Result: paid 5"
+    (row,) = await engine.turns()
+    facts = [fact for _, fact in await engine.store.facts(row.id)]
+    assert [fact.by for fact in facts if isinstance(fact, Answered)] == ["ann"]
 
 
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])

@@ -114,7 +114,7 @@ class _AgentTools:
             metadata: dict[str, Any] = {_KEY: {"tool": params.name, "conversation": conversation, "user": user}}
             options: dict[str, Any] = {} if session is None else {"session": owned_session(user, f"mcp/{session}")}
             handle = await start_in_session(self._engine, agent, prompt, metadata=metadata, **options)
-            return await self._follow(context, handle)
+            return await self._follow(context, handle, user)
         except MCPError:
             raise
         except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
@@ -126,7 +126,7 @@ class _AgentTools:
         paused, user = await self._paused(context, agent, state)
         answers = {interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused.interrupts}
         handle = await answer_turn(self._engine, agent, paused, state, answers, by=user, via=_VIA)
-        return await self._follow(context, handle, paused.seq)
+        return await self._follow(context, handle, user, paused.seq)
 
     async def _identify(self, context: Context, conversation: str) -> str:
         """Return the user of a call. Raises `MCPError` if the call may not use the conversation."""
@@ -154,8 +154,11 @@ class _AgentTools:
             raise _refusal("the turn waits for no answer")
         return paused, user
 
-    async def _follow(self, context: Context, handle: TurnHandle[str], after: int = 0) -> Result:
-        """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn."""
+    async def _follow(self, context: Context, handle: TurnHandle[str], user: str, after: int = 0) -> Result:
+        """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn.
+
+        `user` signs the answers.
+        """
         asks_inside = context.session.can_send_request and context.session.check_client_capability(
             types.ClientCapabilities(elicitation=types.ElicitationCapability())
         )
@@ -173,7 +176,7 @@ class _AgentTools:
                 if not asks_inside:
                     return await self._ask_later(context, last)
                 answers = {interrupt.id: await _ask(context, interrupt) for interrupt in last.interrupts}
-                await handle.answer(answers, via=_VIA)
+                await handle.answer(answers, by=user, via=_VIA)
                 after = last.seq
 
     async def _ask_later(self, context: Context, pause: TurnPausedEvent) -> Result:
