@@ -7,8 +7,8 @@ from typing import Final, NamedTuple, cast
 from pydantic import JsonValue
 
 from turnwright import ConfigError, ExternalTool, Interrupt, InvalidAnswerError, external_tool
-from turnwright.journal.answers import Answer
-from turnwright_states import InterruptKind
+from turnwright.journal.answers import Answer, settled
+from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 
 _REFERENCE: Final = re.compile(r"call_([A-Za-z0-9._-]{1,128})_(call[0-9]{1,9})")
@@ -82,6 +82,22 @@ def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, Callable
         except ConfigError as error:
             raise InvalidAnswerError(interrupt.id, str(error), ids) from None
     return answers
+
+
+def read_settlement(interrupt: Interrupt, value: object, ids: Sequence[str]) -> Answer | None:
+    """Return the answer that settles a call, of an object with its `result` or its `error`; None for another value.
+
+    Raises `InvalidAnswerError` for a result that is too large.
+    """
+    if Decision.SETTLE not in DECISIONS[interrupt.kind] or not isinstance(value, Mapping):
+        return None
+    error = value.get("error")
+    try:
+        if value.keys() == {"result"}:
+            return settled(value["result"])
+        return settled(error=error) if value.keys() == {"error"} and isinstance(error, str) else None
+    except ConfigError as fault:
+        raise InvalidAnswerError(interrupt.id, str(fault), ids) from None
 
 
 def need_result(answers: Mapping[str, object], results: Collection[str]) -> None:

@@ -226,6 +226,11 @@ def asking_call(interrupt: Interrupt) -> str:
     return interrupt.call.partition(":")[0]
 
 
+def arguments_text(interrupt: Interrupt) -> str:
+    """Return the arguments of a call that an interrupt is about, as JSON text."""
+    return clean(json.dumps({**(interrupt.arguments or {})}))
+
+
 def left_open(paused: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
     """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
 

@@ -12,15 +12,16 @@ from google.protobuf.struct_pb2 import Struct, Value
 from pydantic import JsonValue
 
 from turnwright._base.frozen import deeper_than
-from turnwright.errors import ConfigError, InvalidAnswerError
-from turnwright.journal.answers import ANSWERABLE, Answer, parse_answer, reject, settled
+from turnwright.errors import InvalidAnswerError
+from turnwright.journal.answers import ANSWERABLE, Answer, parse_answer, reject
 from turnwright.journal.questions import words
 from turnwright.message import FilePart
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.client_tools import read_settlement
 from turnwright_protocols.conversations import AnswerValue
 from turnwright_protocols.http import LONGEST_SESSION, wrong_field
 from turnwright_protocols.items import APPROVALS, clean, clean_json
-from turnwright_states import DECISIONS, Decision, InterruptKind
+from turnwright_states import Decision, InterruptKind
 
 #: The key of our metadata.
 KEY: Final = "turnwright"
@@ -147,15 +148,8 @@ def _answer(interrupt: Interrupt, value: JsonValue, ids: Sequence[str]) -> str |
         approved, reason = value["approved"], value["reason"]
         if isinstance(approved, bool) and isinstance(reason, str):
             return Answer(Decision.APPROVE) if approved else reject(reason)
-    if isinstance(value, dict) and Decision.SETTLE in DECISIONS[interrupt.kind]:
-        error = value.get("error")
-        try:
-            if value.keys() == {"result"}:
-                return settled(value["result"])
-            if value.keys() == {"error"} and isinstance(error, str):
-                return settled(error=error)
-        except ConfigError as fault:
-            raise InvalidAnswerError(interrupt.id, str(fault), ids) from None
+    if (settlement := read_settlement(interrupt, value, ids)) is not None:
+        return settlement
     raise InvalidAnswerError(interrupt.id, "its answer has another form", ids)
 
 

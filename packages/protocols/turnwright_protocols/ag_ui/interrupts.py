@@ -10,10 +10,11 @@ from ag_ui.core import Interrupt as AgUiInterrupt
 from ag_ui.core import ResumeEntry
 from pydantic import JsonValue
 
-from turnwright.errors import ConfigError, InvalidAnswerError
-from turnwright.journal.answers import ANSWERABLE, Answer, settled, unanswered
+from turnwright.errors import InvalidAnswerError
+from turnwright.journal.answers import ANSWERABLE, Answer, unanswered
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.client_tools import read_settlement
 from turnwright_protocols.items import APPROVALS, asking_call, clean, clean_json
 from turnwright_states import DECISIONS, Decision, InterruptKind
 
@@ -30,17 +31,13 @@ _REASONS: Final[Mapping[InterruptKind, str]] = {
     InterruptKind.RESULT: "turnwright:result",
     InterruptKind.DOOM_LOOP: "turnwright:doom_loop",
 }
-_APPROVAL: Final[dict[str, JsonValue]] = {
-    "type": "object",
-    "properties": {
-        "approved": {"type": "boolean"},
-        "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
-    },
-    "required": ["approved"],
-}
-_PROPERTIES: Final[dict[str, JsonValue]] = {
+_DECIDED: Final[dict[str, JsonValue]] = {
     "approved": {"type": "boolean"},
     "reason": {"type": "string", "description": "The message that the model receives when the call is rejected."},
+}
+_APPROVAL: Final[dict[str, JsonValue]] = {"type": "object", "properties": _DECIDED, "required": ["approved"]}
+_PROPERTIES: Final[dict[str, JsonValue]] = {
+    **_DECIDED,
     "editedArgs": {"type": "object", "description": "All arguments of the approved call, instead of the model's."},
 }
 _EDITABLE: Final[dict[str, JsonValue]] = {**_APPROVAL, "properties": _PROPERTIES}
@@ -123,16 +120,8 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
         if is_fit and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
             decision, arguments = (Decision.APPROVE, edited) if approved else (Decision.REJECT, None)
             return Answer(decision, reason, arguments, always=bool(approved and always))
-    settles = Decision.SETTLE in DECISIONS[interrupt.kind]
-    if settles and isinstance(payload, Mapping) and payload.keys() in ({"result"}, {"error"}):
-        error = payload.get("error")
-        try:
-            if "result" in payload:
-                return settled(payload["result"])
-            if isinstance(error, str):
-                return settled(error=error)
-        except ConfigError as fault:
-            raise InvalidAnswerError(interrupt.id, str(fault), ids) from None
+    if (settlement := read_settlement(interrupt, payload, ids)) is not None:
+        return settlement
     schema = json.dumps(_schema(interrupt))
     raise InvalidAnswerError(interrupt.id, f"its payload does not fit its responseSchema, {schema}", ids)
 

@@ -3,7 +3,6 @@
 A turn that waits for tools of the client continues with the request that has their results.
 """
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -49,7 +48,7 @@ from turnwright_protocols.http import (
     to_sse,
     wrong_field,
 )
-from turnwright_protocols.items import clean
+from turnwright_protocols.items import arguments_text, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 
@@ -214,8 +213,7 @@ class Completion:
             ):
                 self.finish = "tool_calls"
                 for interrupt in pause.interrupts:
-                    arguments = clean(json.dumps({**(interrupt.arguments or {})}))
-                    function: Json = {"name": interrupt.tool, "arguments": arguments}
+                    function: Json = {"name": interrupt.tool, "arguments": arguments_text(interrupt)}
                     reference = call_reference(self.turn, interrupt.call)
                     self.calls.append({"id": reference, "type": "function", "function": function})
             case i.PauseItem(event=pause):

@@ -14,7 +14,7 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import call_reference, waits_for_client
 from turnwright_protocols.endings import Ending, ending_of, explain_end
-from turnwright_protocols.items import APPROVALS, Item, clean
+from turnwright_protocols.items import APPROVALS, Item, arguments_text, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus
@@ -290,7 +290,7 @@ class ResponseEncoder:
 
     def _hand_out(self, interrupt: Interrupt) -> Events:
         """Ask the client to run a call of its tool."""
-        place, arguments = len(self._output), clean(json.dumps({**(interrupt.arguments or {})}))
+        place, arguments = len(self._output), arguments_text(interrupt)
         item: Json = {
             "type": "function_call",
             "id": f"fc_{self._segment.turn}_{interrupt.call}",
@@ -312,7 +312,7 @@ class ResponseEncoder:
                 "type": "mcp_approval_request",
                 "id": f"{self._segment.turn}/{interrupt.id}",
                 "name": interrupt.tool,
-                "arguments": clean(json.dumps({**(interrupt.arguments or {})})),
+                "arguments": arguments_text(interrupt),
                 "server_label": SERVER,
             }
             place = len(self._output)
