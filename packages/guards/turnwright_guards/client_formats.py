@@ -179,6 +179,12 @@ def _without_nulls(item: Json) -> Json:
     return {name: value for name, value in item.items() if value is not None}
 
 
+def last_user_text(messages: Sequence[Json]) -> str:
+    """Return the text of the last message of the user that has one; empty without one."""
+    texts = (text_of(message.get("content")) for message in reversed(messages) if message.get("role") == "user")
+    return next(filter(None, texts), "")
+
+
 def text_of(content: object) -> str:
     """Return the text of a message's content, which is a text or a list of parts."""
     if not isinstance(content, Sequence) or isinstance(content, str):

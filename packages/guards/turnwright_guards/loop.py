@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -13,7 +13,7 @@ from turnwright.rules import Rules
 from turnwright_states import CallStatus, Limits
 from turnwright_states.inputs import is_blank
 
-from .client_formats import FORMATS, ClientApi, Json, text_of
+from .client_formats import FORMATS, ClientApi, last_user_text
 from .turn import NO_RESULT, Ending, GuardedTurn, GuardOptions
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,7 @@ class GuardedLoop:
         #: The text of the last reply, or the summary of a turn whose model gave none.
         self.text = ""
         options = GuardOptions(limits or Limits(), journal, session, rules=rules).checked()
-        self._turn = GuardedTurn(options, app=f"loop ({api})", prompt=_prompt(messages))
+        self._turn = GuardedTurn(options, app=f"loop ({api})", prompt=last_user_text(messages))
         #: The calls without a result.
         self._open: dict[str, LoopCall] = {}
 
@@ -164,9 +164,3 @@ class GuardedLoop:
     def _say(self, text: str) -> None:
         self.text = text
         self.messages.append({"role": "assistant", "content": text})
-
-
-def _prompt(messages: Sequence[Json]) -> str:
-    """Return the text of the last user message."""
-    prompts = (text_of(message.get("content")) for message in reversed(messages) if message.get("role") == "user")
-    return next(filter(None, prompts), "")

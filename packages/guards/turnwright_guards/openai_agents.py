@@ -43,7 +43,7 @@ import turnwright_states as states
 from turnwright.rules import Rules
 from turnwright_states import CallDecision, CallStatus, Limits
 
-from .client_formats import text_of
+from .client_formats import last_user_text, text_of
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
 
 Item = dict[str, Any]
@@ -139,7 +139,7 @@ async def _begin(
     prompt: str | list[Item] | RunState[Any], limits: Limits | None, journal: str | None, rules: Rules
 ) -> GuardedTurn:
     original_input: str | list[Item] = getattr(prompt, "_original_input", prompt)  # that of a state
-    prompt_text = original_input if isinstance(original_input, str) else _last_user_text(original_input)
+    prompt_text = original_input if isinstance(original_input, str) else last_user_text(original_input)
     options = GuardOptions(limits or Limits(), journal, rules=rules).checked()
     return await GuardedTurn.begin(options, app="openai-agents", prompt=prompt_text)
 
@@ -448,8 +448,3 @@ def _usage(response: ModelResponse) -> states.Usage:
         cached_tokens=counts.input_tokens_details.cached_tokens or 0,
         reasoning_tokens=counts.output_tokens_details.reasoning_tokens or 0,
     )
-
-
-def _last_user_text(items: Sequence[Item]) -> str:
-    prompts = (text_of(item.get("content")) for item in reversed(items) if item.get("role") == "user")
-    return next(filter(None, prompts), "")
