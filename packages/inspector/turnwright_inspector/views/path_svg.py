@@ -14,7 +14,8 @@ from xml.etree import ElementTree as ET
 
 from markupsafe import Markup
 
-from turnwright_proof.draw import NodeKind, TextLine, extract
+from turnwright_proof.draw import TextLine, extract
+from turnwright_proof.draw.style import LOOKS
 from turnwright_states import State
 
 from .chart_svg import Lit, lighted
@@ -27,13 +28,6 @@ _LINE, _PAD, _NUMBER = 15.0, 6.0, 24.0
 _ROOM, _ROUND, _HEAD, _MARGIN = 14.0, 8.0, 9.0, 14.0
 #: The most characters of a line of a card.
 _CHARACTERS: Final = 20
-#: The colors of the drawn chart, to which the style sheet gives those of the theme.
-_COLORS: Final = {
-    NodeKind.TRANSIENT: ("#ffffff", "#374151"),
-    NodeKind.LIVE: ("#dbeafe", "#2563eb"),
-    NodeKind.RESTING: ("#fef3c7", "#b45309"),
-    NodeKind.FINAL: ("#e5e7eb", "#64748b"),
-}
 _KINDS: Final = {node.state: node.kind for node in extract().nodes}
 
 
@@ -175,9 +169,11 @@ class _Drawing:
         outcome = f" is-{state.outcome}" if state.outcome else ""
         group = ET.Element("g", {"class": f"state kind-{kind}{outcome}", "id": f"path-{state}", "data-state": state})
         group.set("data-rows", " ".join(map(str, touching)))
-        fill, stroke = _COLORS[kind]
-        shape = {"d": _box(self.center - _WIDE / 2, y - _HIGH / 2, _WIDE, _HIGH), "fill": fill, "stroke": stroke}
-        ET.SubElement(group, "path", shape | ({"stroke-dasharray": "4 2"} if kind is NodeKind.TRANSIENT else {}))
+        # The colors of the drawn chart, to which the style sheet gives those of the theme.
+        looks = LOOKS[kind]
+        box = _box(self.center - _WIDE / 2, y - _HIGH / 2, _WIDE, _HIGH)
+        shape = {"d": box, "fill": looks.fill, "stroke": looks.line}
+        ET.SubElement(group, "path", shape | ({"stroke-dasharray": "4 2"} if looks.dashed else {}))
         _text(group, self.center, y + 4, str(state), "#111827", **{"text-anchor": "middle"})
         return group
 

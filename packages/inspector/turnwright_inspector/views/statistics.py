@@ -18,7 +18,7 @@ from turnwright.errors import TurnNotFoundError
 from turnwright.privacy.redaction import redactor
 from turnwright.status import LIMIT_REASONS
 from turnwright.store import TurnRow
-from turnwright.store.summaries import SummarizedTurn, ToolCalls, TurnFilter
+from turnwright.store.summaries import PAUSED, UNFINISHED, SummarizedTurn, ToolCalls, TurnFilter
 from turnwright_states import REASONS, EndReason, Outcome, State, Usage
 
 from .plot import Plot, Series, plot_of
@@ -36,9 +36,8 @@ _AT_ONCE: Final = 50
 _STEPS: Final = (0, 1, 2, 3, 5, 8, 13, 25, 50, 100, 200)
 #: Reasons that are limits.
 _LIMITS: Final = (*LIMIT_REASONS, EndReason.DOOM_LOOP)
-#: The name under which a turn that has not ended is counted.
-_PAUSED, _UNFINISHED = "paused", "unfinished"
-STANDINGS: Final = (*map(str, Outcome), _PAUSED, _UNFINISHED)
+#: The outcomes, and the names under which turns that have not ended are counted.
+STANDINGS: Final = (*map(str, Outcome), PAUSED, UNFINISHED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _counted_up(
 def _standing(row: TurnRow) -> str:
     if row.status.outcome is not None:
         return str(row.status.outcome)
-    return _PAUSED if row.status.state is State.PAUSED else _UNFINISHED
+    return PAUSED if row.status.state is State.PAUSED else UNFINISHED
 
 
 def _counted(rows: Iterable[TurnRow]) -> dict[str, int]:
