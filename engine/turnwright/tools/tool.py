@@ -177,7 +177,8 @@ class Tool(ABC, Generic[DepsT_contra]):
         #: Limits concurrent calls and starts; None without such a limit.
         self.limiter = None if concurrency is None and rate is None else RateLimiter(concurrency, rate)
         self.spec = ToolSpec(name=name, description=description, parameters=self.parameters)
-        self._always_asks = needs_approval is True
+        #: Whether a person must approve each call.
+        self.always_asks = needs_approval is True
         self._check: ApprovalCheck | None = None
         if not isinstance(needs_approval, bool):
             from . import approval as checks  # noqa: PLC0415 (few tools have an approval function)
@@ -199,11 +200,6 @@ class Tool(ABC, Generic[DepsT_contra]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
-
-    @property
-    def always_asks(self) -> bool:
-        """Whether a person must approve each call."""
-        return self._always_asks
 
     @property
     def may_ask(self) -> bool:
@@ -283,7 +279,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         None too if `context` has the answer already. A rejected call does not come here again. A function given as
         `needs_approval` is called later, in `asks_first`.
         """
-        if not self._always_asks or _is_granted(context):
+        if not self.always_asks or _is_granted(context):
             return None
         self.plain(arguments)
         return self.approval()

@@ -58,19 +58,15 @@ class HttpModel:
     ) -> None:
         if not model:
             raise ConfigError("the model has no name: pass its id at the provider")
-        self._name = model
+        #: The model's id.
+        self.name: Final = model
         self._encoder = encoder
         self._decoder = decoder
         self._endpoint = endpoint
         self._poster = Poster(endpoint, patience, transport)
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name!r}, base_url={self._endpoint.shown_url!r})"
-
-    @property
-    def name(self) -> str:
-        """The model's id."""
-        return self._name
+        return f"{type(self).__name__}({self.name!r}, base_url={self._endpoint.shown_url!r})"
 
     @property
     def server(self) -> tuple[str, int]:
@@ -173,7 +169,7 @@ class HttpModel:
             return await self._poster.post(longer), decoder, body
         except ModelError as error:
             if not error.cause.may_pass:
-                _LOG.warning("model %s: the reply stays as it was paused, because %s", self._name, error)
+                _LOG.warning("model %s: the reply stays as it was paused, because %s", self.name, error)
                 return None
             error.partial = paused.partial
             raise

@@ -21,6 +21,8 @@ from turnwright_states import Cause
 
 from .weights import find_weights, model_name, packaged_weights
 
+#: The size of the model's context, in tokens.
+_CONTEXT: Final = 8192
 #: The bytes of the server's log that an error quotes.
 _TAIL: Final = 2000
 # The longest line with the child's address.
@@ -52,9 +54,8 @@ def read_line(stream: IO[bytes], seconds: float) -> str | None:
 class LocalServer:
     """llama.cpp's server in a child process, which ends with this process in any case.
 
-    `weights` is a GGUF file; by default the one in `TURNWRIGHT_WEIGHTS`, else SmolLM2. `context` is the size of its
-    context in tokens, `threads` the number of cores; `start_timeout` is in seconds. Weights other than the packaged
-    ones use their own chat template.
+    `weights` is a GGUF file; by default the one in `TURNWRIGHT_WEIGHTS`, else SmolLM2. `threads` is the number of
+    cores; `start_timeout` is in seconds. Weights other than the packaged ones use their own chat template.
 
     It may be started again after it was stopped or has died. It listens on the loopback interface only and requires
     `api_key`, because a page in the user's browser could reach it otherwise.
@@ -62,12 +63,9 @@ class LocalServer:
     Raises `ConfigError` when llama.cpp or the weights are missing, or the weights are not a GGUF file.
     """
 
-    def __init__(
-        self, weights: Path | None = None, *, context: int = 8192, threads: int = 1, start_timeout: float = 60.0
-    ) -> None:
+    def __init__(self, weights: Path | None = None, *, threads: int = 1, start_timeout: float = 60.0) -> None:
         self.weights: Final = find_weights(weights)
         self.api_key: Final = secrets.token_urlsafe(24)
-        self._context = context
         self._threads = threads
         self._start_timeout = start_timeout
         self._start_lock = threading.Lock()
@@ -142,7 +140,7 @@ class LocalServer:
             "alias": self.model,
             "template": template.read_text(encoding="utf-8") if self.packaged else "",
             "api_key": self.api_key,
-            "context": self._context,
+            "context": _CONTEXT,
             "threads": self._threads,
             "parent": os.getpid(),
         }

@@ -87,25 +87,24 @@ class PydanticAIModel:
         self._model = model
         # pydantic-ai does not expose bytes, so silence and bytes without a part of the reply look the same.
         self._patience = Timeouts(first_byte=idle_timeout, idle=idle_timeout)
-        self._name = name or model.model_id
-        self._capabilities = _find_capabilities(model) if capabilities is None else checked_capabilities(capabilities)
+        #: The model's id.
+        self.name: Final = name or model.model_id
+        #: The capabilities of the model; requests are fitted to them.
+        self.capabilities: Final = (
+            _find_capabilities(model) if capabilities is None else checked_capabilities(capabilities)
+        )
         self._settings: dict[str, object] = {**(model.settings or {}), **(settings or {})}
         if "tool_choice" in self._settings:
             raise ConfigError("settings must not contain tool_choice: the request sets it")
         if self._settings.get("max_retries", 0) != 0:
             raise ConfigError("settings must not contain max_retries: the turn retries (Limits.max_retries)")
-        self._settings |= _disable_retries(self._name, model)
+        self._settings |= _disable_retries(self.name, model)
         self._can_stream = all(map(_can_stream, models_behind(model)))
         self._secrets = frozenset(_secrets(model, self._settings))
         self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
     def __repr__(self) -> str:
-        return f"PydanticAIModel({self._name!r})"
-
-    @property
-    def name(self) -> str:
-        """The model's id."""
-        return self._name
+        return f"PydanticAIModel({self.name!r})"
 
     @property
     def model_name(self) -> str:
@@ -122,11 +121,6 @@ class PydanticAIModel:
         """The server's host and port; None if the model has several servers, or does not expose it."""
         servers = {_server(inner_model) for inner_model in models_behind(self._model)}
         return servers.pop() if len(servers) == 1 else None
-
-    @property
-    def capabilities(self) -> Capabilities:
-        """The capabilities of the model; requests are fitted to them."""
-        return self._capabilities
 
     async def __aenter__(self) -> Self:
         await self._model.__aenter__()
@@ -152,9 +146,9 @@ class PydanticAIModel:
         stream: StreamedResponse | None = None
         start, first = time.perf_counter(), None
         clock = read_timeout()
-        wait_limits = Waiting(self._patience, self._name, clock.now())
+        wait_limits = Waiting(self._patience, self.name, clock.now())
         try:
-            async with self._send(fit(request, self._capabilities), clock) as answer:
+            async with self._send(fit(request, self.capabilities), clock) as answer:
                 if isinstance(answer, PydanticResponse):
                     response = answer
                 else:
@@ -181,7 +175,7 @@ class PydanticAIModel:
             raise over from late
         except Exception as error:
             partial = None if stream is None else _partial(stream, first)
-            raise failure(error, where=self._name, partial=partial, secrets=self._secrets) from error
+            raise failure(error, where=self.name, partial=partial, secrets=self._secrets) from error
         finally:
             clock.off()
 
@@ -206,7 +200,7 @@ class PydanticAIModel:
         if refresh is not None:
             refresh()
         parameters = parameters_of(request)
-        most = self._capabilities.calls_per_message
+        most = self.capabilities.calls_per_message
         fitted_messages = request.messages if most is None else split_calls(request.messages, most)
         messages = self._model.prepare_messages(messages_of(fitted_messages), parameters)
         settings = self._settings_for(request)
@@ -232,12 +226,12 @@ class PydanticAIModel:
 
     def unsupported_settings(self, settings: TurnSettings) -> Mapping[str, str]:
         """Return the reason for each setting that is not sent, by name."""
-        return map_pydantic_settings(settings, self._model, self._capabilities).unsupported
+        return map_pydantic_settings(settings, self._model, self.capabilities).unsupported
 
     def _settings_for(self, request: ModelRequest) -> ModelSettings:
         settings = dict(self._settings)
         if request.settings is not None:
-            mapped = map_pydantic_settings(request.settings, self._model, self._capabilities).body
+            mapped = map_pydantic_settings(request.settings, self._model, self.capabilities).body
             own = settings.get("extra_body")
             if isinstance(own, Mapping) and isinstance(request_body := mapped.get("extra_body"), Mapping):
                 mapped["extra_body"] = {**own, **request_body}
