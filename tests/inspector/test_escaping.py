@@ -90,7 +90,7 @@ async def turns_of_evil(file: Path, text: str) -> list[str]:
     tools = [look_up, fails, asks]
     async with Engine(model=model, tools=tools, store=SqliteStore(file), backoff=never) as engine:
         picture = FilePart.of(b"x", "image/png", text[:300])
-        ended = await engine.run(agent, text, session=f"s {clean}", files=[picture])
+        ended = await engine.run(agent, text, session=f"s {clean[:900]}", files=[picture])
         paused = await engine.run(agent, text)
         return [ended.id, paused.id]
 
