@@ -5,6 +5,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -233,8 +234,7 @@ class Dependencies(msgspec.Struct, frozen=True):
             return
         code = [(f"tool {tool.name}", function) for tool in self.tools.values() for function in tool.functions]
         code += _functions_of("engine", self.hooks, self.guardrails)
-        called = (getattr(tool, "agent", None) for tool in self.tools.values() if tool.delegates)
-        for agent in (*self.agents.values(), *(agent for agent in called if isinstance(agent, Agent))):
+        for agent in (*self.agents.values(), *_called_agents(self.tools)):
             where = f"agent {agent.name!r}"
             code += _functions_of(where, agent.hooks, agent.guardrails)
             own = (agent.instructions, agent.prepare_tools, *agent.output_validators)
@@ -391,17 +391,13 @@ class Dependencies(msgspec.Struct, frozen=True):
 
     def may_cost(self, agent: Agent) -> bool:
         """Whether a turn of the agent can cost anything: its own model calls, its summaries, or a sub-agent's turn."""
-        agents = [agent]
-        for caller in agents:  # the list grows as sub-agents are found
+        for caller, tools in self._tools_below(agent):
             try:
                 models = (self.model_for(caller), self.writer_for(caller))
-                tools = self.tools_for(caller)
-            except ConfigError:  # a call of this sub-agent reports it
+            except ConfigError:  # a call of this sub-agent reports it, as one without its tools
                 return True
-            if not all(model is None or self._is_free(model) for model in models):
+            if tools is None or not all(model is None or self._is_free(model) for model in models):
                 return True
-            called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
-            agents += [agent for agent in called if isinstance(agent, Agent) and agent not in agents]
         return False
 
     def _is_free(self, model: Model) -> bool:
@@ -443,23 +439,22 @@ class Dependencies(msgspec.Struct, frozen=True):
         """
         reached = dict[str, Agent]()
         for caller, tools in self._tools_below(agent):
-            reached = dict.fromkeys(tools, caller) | reached
+            reached = dict.fromkeys(tools or (), caller) | reached
         return reached
 
     def sub_agents_of(self, agent: Agent) -> list[Agent]:
         """Return the sub-agents that turns of an agent, and of these, may call. Those without their tools are not."""
-        return [caller for caller, _ in self._tools_below(agent) if caller is not agent]
+        return [caller for caller, tools in self._tools_below(agent) if tools is not None and caller is not agent]
 
-    def _tools_below(self, agent: Agent) -> Iterator[tuple[Agent, Mapping[str, Tool]]]:
+    def _tools_below(self, agent: Agent) -> Iterator[tuple[Agent, Mapping[str, Tool] | None]]:
+        """Yield an agent and its sub-agents at any depth, each with its tools; None if one of these is not there."""
         agents = [agent]
         for caller in agents:  # the list grows as sub-agents are found
-            try:
+            tools: Mapping[str, Tool] | None = None
+            with suppress(ConfigError):
                 tools = self.tools_for(caller)
-            except ConfigError:
-                continue
+                agents += [called for called in _called_agents(tools) if called not in agents]
             yield caller, tools
-            called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
-            agents += [agent for agent in called if isinstance(agent, Agent) and agent not in agents]
 
     def _tools_for(self, agent: Agent) -> AgentTools:
         unknown = [name for name in agent.tools_needed if name not in self.tools]
@@ -467,6 +462,12 @@ class Dependencies(msgspec.Struct, frozen=True):
             raise no_such_tool(agent, unknown[0], self.tools)
         tools = {name: tool for name, tool in self.tools.items() if agent.may_use(name, delegates=tool.delegates)}
         return AgentTools(MappingProxyType(tools), tuple(tool.spec for tool in tools.values()))
+
+
+def _called_agents(tools: Mapping[str, Tool]) -> list[Agent]:
+    """Return the agents that run as sub-agents when these tools are called."""
+    called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
+    return [agent for agent in called if isinstance(agent, Agent)]
 
 
 def engine_limits(limits: Limits | None, tool_timeout: float | NotGiven | None) -> Limits:
