@@ -189,6 +189,7 @@ _CREATE: Final = f"""
             %(at)s::double precision, %(epoch)s::bigint, %(owner)s::text, %(state)s::text, %(reason)s::text,
             %(steps)s::integer, %(calls)s::integer, %(live)s::boolean, %(due_at)s::double precision
         WHERE ({VERSION}) = %(version)s::integer
+            AND NOT EXISTS (SELECT FROM turnwright_turns WHERE session = %(session)s::text AND live)
         ON CONFLICT DO NOTHING RETURNING turn_id, number, session, created_at
     ), written AS ({_WRITE}), joined AS (
         INSERT INTO turnwright_sessions (session, title, number)

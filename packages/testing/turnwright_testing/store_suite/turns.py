@@ -58,6 +58,14 @@ class TurnFacts(StoreFacts):
                 await Written("t2", session="s1").create(handle)
             assert [row.id for row in await handle.turns(live=True)] == ["t1"]
 
+    async def test_an_ended_turn_is_not_created_in_a_busy_session(self, store: Store) -> None:
+        """An imported turn would be the session's last one, before the turn that is open."""
+        await Written("t1", session="s1").create(store)
+        ended = Written("t2", session="s1")
+        ended.abort()
+        with pytest.raises(SessionBusyError, match="t1"):
+            await ended.create(store)
+
     async def test_turns_without_a_session_are_in_nobodys_way(self, store: Store) -> None:
         """Any number of turns without a session may be live."""
         for turn_id in ("t1", "t2"):
