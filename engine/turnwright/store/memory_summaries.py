@@ -154,8 +154,10 @@ class MemorySummaries(SqliteSummaries):
 
     def _copy(self, rows: Iterable[TurnRow]) -> None:
         for row in rows:
+            if self._db.execute("SELECT 1 FROM turns WHERE turn_id = ?", (row.id,)).fetchone():
+                self._delete(row.id)  # another turn had this id, and was deleted
             values = (row.number, row.id, row.session, row.agent, row.model, row.created_at, *_changing(row)[:-1])
-            self._db.execute("INSERT OR REPLACE INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
+            self._db.execute("INSERT INTO turns VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", values)
             self._db.execute(f"{NEW_SUMMARIES} WHERE number = ?", (row.number,))
             self._write_status(row)
 
@@ -170,12 +172,15 @@ class MemorySummaries(SqliteSummaries):
         )
 
     def _forget(self, turn: str) -> None:
-        values = {"turn": turn}
         with immediate(self._db):
-            delete_summaries(self._db, "SELECT number FROM turns WHERE turn_id = :turn", values)
-            self._db.execute("DELETE FROM facts WHERE turn = (SELECT number FROM turns WHERE turn_id = :turn)", values)
-            self._db.execute("DELETE FROM turns WHERE turn_id = :turn", values)
+            self._delete(turn)
         self._live.pop(turn, None)
+
+    def _delete(self, turn: str) -> None:
+        values = {"turn": turn}
+        delete_summaries(self._db, "SELECT number FROM turns WHERE turn_id = :turn", values)
+        self._db.execute("DELETE FROM facts WHERE turn = (SELECT number FROM turns WHERE turn_id = :turn)", values)
+        self._db.execute("DELETE FROM turns WHERE turn_id = :turn", values)
 
 
 def _changing(row: TurnRow) -> Sequence[object]:

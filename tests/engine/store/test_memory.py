@@ -65,3 +65,15 @@ async def test_forged_count_beyond_63_bits_hides_no_turn() -> None:
         await store.create(new, facts, Status(State.STREAM, steps=count, tool_calls=count), driven=False)
     summaries = await summaries_of(store).find(TurnFilter(), limit=9)
     assert [summary.row.id for summary in summaries] == ["forged", "sound"]
+
+
+@pytest.mark.anyio
+async def test_turn_that_replaces_a_deleted_one_is_counted_once() -> None:
+    """It has the id of the deleted turn, which a copy of the rows has seen."""
+    store, (_, facts) = MemoryStore(), TurnMachine.start(StartedInput(prompt="hi"))
+    summaries = summaries_of(store)
+    for _ in range(2):
+        new = NewTurn(id="again", session=None, agent="A", model="m", created_at=0.0)
+        await store.create(new, facts, Status(State.FINISHED), driven=False)
+        assert (await summaries.totals(TurnFilter())).turns == 1
+        await store.delete("again")
