@@ -17,6 +17,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import NoReturn
@@ -60,11 +61,14 @@ def serve(path: str) -> None:
         if select.select([listener], [], [], POLL if running else IDLE)[0]:
             client, _ = listener.accept()
             message, streams, _, _ = socket.recv_fds(client, 2**20, 3)
+            request = json.loads(message)
+            if request["arguments"][:1] == ["fuzz"]:
+                prepare_fuzzing()
             pid = os.fork()
             if pid == 0:
                 for connection in (listener, client, *running.values()):
                     connection.close()
-                become(json.loads(message), streams)
+                become(request, streams)
                 return
             for stream in streams:
                 os.close(stream)
@@ -76,6 +80,17 @@ def serve(path: str) -> None:
                 with running.pop(pid) as client, suppress(OSError):  # a test that failed waits for nobody
                     client.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
     sys.exit()
+
+
+@cache
+def prepare_fuzzing() -> None:
+    """Import what draws, and draw: Hypothesis then has read the constants in the sources of all modules of ours."""
+    from hypothesis import strategies as st  # noqa: PLC0415 (few tests fuzz)
+
+    from turnwright_testing.desk.pool import draw_pool  # noqa: PLC0415
+
+    draw_pool(st.integers(), seed=0, most=300)
+    gc.freeze()
 
 
 def become(request: dict[str, object], streams: list[int]) -> None:
