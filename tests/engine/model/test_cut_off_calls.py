@@ -138,9 +138,9 @@ def test_an_unknown_reason_that_names_a_limit_cuts_the_text_off() -> None:
             whole_reply(PydanticResponse([TextPart("Pay")], provider_details={"finish_reason": reason})),
         ]
         assert [(reply.text, reply.finish) for reply in replies] == [("Pay", Finish.LENGTH)] * 3, reason
-    reasons: list[JsonValue] = ["stop", "EOS", "tool-calls", "", None, "all_done"]
-    for reason in reasons:
-        assert chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, reason)).finish is Finish.STOP
+    ordinary: list[JsonValue] = ["stop", "EOS", "tool-calls", "", None, "all_done"]
+    for end in ordinary:
+        assert chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, end)).finish is Finish.STOP
 
 
 def test_a_reason_naming_a_fault_is_not_replaced() -> None:
