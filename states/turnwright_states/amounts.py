@@ -15,6 +15,7 @@ from pydantic_core.core_schema import (
     plain_serializer_function_ser_schema,
 )
 
+from .limits import LARGEST
 from .payload import frozen
 
 if TYPE_CHECKING:
@@ -30,8 +31,11 @@ LARGEST_FLOAT: Final = 1.7976931348623157e308
 
 
 def format_number(number: float) -> str:
-    """Return a number in digits, without an exponent: `1234567`, `0.5`, `0.00005`."""
-    return f"{number:.0f}" if abs(number) >= _SIX_DIGITS else f"{Decimal(f'{number:g}'):f}"
+    """Return a number in digits: `1234567`, `0.5`, `0.00005`. Only one above every limit has an exponent."""
+    size = abs(number)
+    if size > LARGEST:
+        return f"{number:g}"
+    return f"{number:.0f}" if size >= _SIX_DIGITS else f"{Decimal(f'{number:g}'):f}"
 
 
 class Amounts(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):

@@ -123,6 +123,6 @@ def test_sum_minus_a_part_is_the_rest(first: Usage, second: Usage) -> None:
 
 
 def test_number_is_written_in_digits() -> None:
-    assert list(map(format_number, (0.5, 3.0, 999_999.5, 1_600_001, -2e6, 0.00005))) == [
-        *("0.5", "3", "1000000", "1600001", "-2000000", "0.00005"),
+    assert list(map(format_number, (0.5, 3.0, 999_999.5, 1_600_001, -2e6, 0.00005, 1e300))) == [
+        *("0.5", "3", "1000000", "1600001", "-2000000", "0.00005", "1e+300"),
     ]
