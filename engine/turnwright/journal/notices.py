@@ -134,7 +134,7 @@ async def _notice(store: Store, row: NoticeRow) -> Notice:
     """Return a notice with what was true at its fact. Raises `TurnNotFoundError` and `StoreError`."""
     facts = [(seq, fact) for seq, fact in await store.facts(row.turn) if seq <= row.seq]
     started, result = first_fact(row.turn, facts), result_of(row.turn, facts)
-    if not facts or facts[-1][0] != row.seq:
+    if facts[-1][0] != row.seq:
         raise StoreError(f"turn {row.turn}: its journal has no fact {row.seq}")
     return Notice(
         id=row.id,
