@@ -5,7 +5,6 @@ several of them in one message. A tool part is a call together with its result.
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from msgspec import Struct
@@ -14,7 +13,7 @@ from pydantic import JsonValue
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, SubagentRef, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape
-from turnwright_audit.trajectories.source import Recording
+from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
 NAME: Final = "opencode"
@@ -264,10 +263,7 @@ def _metrics(tokens: Tokens | None, cost: float | None) -> StepMetrics | None:
 
 
 def _time(milliseconds: float | None) -> str | None:
-    try:
-        return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
-    except (ValueError, OverflowError, OSError):
-        return None
+    return None if milliseconds is None else iso_time(milliseconds / 1000)
 
 
 def _is_session(value: Mapping[str, JsonValue]) -> bool:

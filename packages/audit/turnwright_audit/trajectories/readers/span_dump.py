@@ -1,13 +1,12 @@
 """Finds the spans in a recording: OTLP JSON, and what exporters of OpenTelemetry SDKs and of trace stores print."""
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
 from turnwright_audit.trajectories.shapes import read_json, read_object
-from turnwright_audit.trajectories.source import Recording, partial_documents
+from turnwright_audit.trajectories.source import Recording, partial_documents, seconds_of
 
 Attributes = dict[str, JsonValue]
 
@@ -300,13 +299,7 @@ def _time(value: JsonValue) -> float:
     number = as_number(value)
     if number is not None:
         return next((number / scale for least, scale in _SCALES if number > least), number)
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            return 0.0
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-    return 0.0
+    return (seconds_of(value) if isinstance(value, str) else None) or 0.0
 
 
 def _error(value: Mapping[str, JsonValue], attributes: Mapping[str, object], events: list[SpanEvent]) -> str | None:
