@@ -86,6 +86,18 @@ async def test_body_that_is_no_json_object_is_refused(content: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b'{"a": {"b": 1, "b": 2}}', "the key 'b' occurs twice"),
+        (b'{"a": NaN}', "NaN"),
+        (b"{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+    ],
+)
+async def test_refusal_names_the_fault_of_the_json(content: bytes, why: str) -> None:
+    assert (await send(client_of(), content)).text == f"the body is not valid JSON: {why}"
+
+
+@pytest.mark.parametrize(
     "kind", ["", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "xjson"]
 )
 async def test_body_of_another_type_is_refused(kind: str) -> None:

@@ -182,8 +182,10 @@ def parse_object(content: bytes) -> JsonObject:
     try:
         value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
         json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
+    except (UnicodeError, RecursionError):
         raise RefusedRequestError(400, "the body is not valid JSON") from None
+    except ValueError as error:
+        raise RefusedRequestError(400, f"the body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise RefusedRequestError(400, "the body must be a JSON object")
     return value
