@@ -1,4 +1,4 @@
-"""Tables beside the journal, in statements that SQLite and PostgreSQL share: annotations and the outbox."""
+"""The parts of a store that SQLite and PostgreSQL share: lists, annotations and the outbox."""
 
 # ruff: noqa: S608 (every statement is made of constants)
 
@@ -9,11 +9,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
-from turnwright.errors import TurnNotFoundError
+from turnwright.errors import SessionNotFoundError, TurnNotFoundError
 
 from .annotations import Annotation, AnnotationKind
 from .outbox import NoticeCounts, NoticeRow
-from .rows import Columns
+from .protocol import InboxItem, InboxKind, TurnRow
+from .rows import Columns, requests_of, turn_row
 
 #: A shared statement, and the values of its parameters.
 Query = tuple[str, Mapping[str, object]]
@@ -37,9 +38,10 @@ class Dialect:
     `prefix` begins the name of each table. `texts` and `numbers` are the values of a JSON list, the parameter of this
     name. `locked` ends a query that locks its rows, without those that are locked. `position`, `join` and `like` are
     functions and an operator; `like` ignores case. `bytewise` compares texts as bytes. `minute` is that of a turn's
-    creation. `turns` are the columns of `rows.turn_row`, `joined` is where they are, for a table `page` with a column
-    `n`. `live` are the numbers of turns that have not ended, where their `state` is. `search_key` and `search_columns`
-    are of the table of texts, `search_values` go into it.
+    creation. `is_live` and `is_ended` are conditions of turns. `turns` are the columns of `rows.turn_row`, which are in
+    `all_turns`, and for a table `page` with a column `n` where they are `joined`. `live` are the numbers of turns that
+    have not ended, where their `state` is. `search_key` and `search_columns` are of the table of texts, `search_values`
+    go into it.
     """
 
     prefix: str
@@ -51,7 +53,10 @@ class Dialect:
     like: str
     bytewise: str
     minute: str
+    is_live: str
+    is_ended: str
     turns: str
+    all_turns: str
     joined: str
     live: str
     search_key: str
@@ -73,6 +78,41 @@ class SqlTables(ABC):
     @abstractmethod
     def _writing(self) -> AbstractAsyncContextManager[Run]:
         """Write in the block, all of it or nothing."""
+
+
+class SqlTurns(SqlTables):
+    """The lists of turns and requests of a store in a database, and titles. Its methods are described at `Store`."""
+
+    async def turns(
+        self,
+        *,
+        session: str | None = None,
+        live: bool | None = None,
+        limit: int | None = None,
+        before: int | None = None,
+    ) -> list[TurnRow]:
+        """See `Store.turns`."""
+        query = "SELECT {turns} FROM {all_turns} WHERE true"
+        if live is not None:
+            query += " AND {is_live}" if live else " AND {is_ended}"  # constants, for which there is an index
+        query += "" if session is None else " AND session = :session"
+        query += "" if before is None else " AND number < :before"
+        query += " ORDER BY number DESC" + ("" if limit is None else " LIMIT :limit")
+        return [
+            turn_row(row) for row in await self._rows((query, {"session": session, "before": before, "limit": limit}))
+        ]
+
+    async def set_title(self, session: str, title: str) -> None:
+        """See `Store.set_title`."""
+        change = "UPDATE {prefix}sessions SET title = :title WHERE session = :session"
+        async with self._writing() as run:
+            if (await run(change, {"title": title, "session": session})).changed == 0:
+                raise SessionNotFoundError(session)
+
+    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
+        """See `Store.requests`."""
+        query = "SELECT turn_id, id, kind, payload FROM {prefix}inbox WHERE kind IN ({texts})"
+        return requests_of(await self._rows((query, {"texts": json.dumps(kinds)})))
 
 
 _ANNOTATE: Final = """

@@ -35,7 +35,6 @@ from turnwright.store.protocol import (
     ClaimSpan,
     DueTurn,
     InboxItem,
-    InboxKind,
     NewTurn,
     Status,
     TurnRow,
@@ -50,13 +49,12 @@ from turnwright.store.rows import (
     facts_of,
     readable,
     readable_items,
-    requests_of,
     session_info,
     turn_row,
     waiting,
 )
 from turnwright.store.sessions import SessionInfo
-from turnwright.store.sql import SqlAnnotations, SqlOutbox
+from turnwright.store.sql import SqlAnnotations, SqlOutbox, SqlTurns
 from turnwright_states.facts import Fact
 
 from .connections import Connections, parse_address
@@ -67,7 +65,6 @@ from .schema import SCHEMA, VERSION, Connection
 from .statements import (
     CLAIM_LOCKED,
     CLAIM_SPANS,
-    COLUMNS,
     COPIES,
     COPIES_OF_TURN,
     DELETE_SUMMARIES,
@@ -102,7 +99,7 @@ _FACTS_OF: Final = Statement("turnwright_facts_of", FACTS_OF)
 _CLAIM_LOCKED: Final = Statement("turnwright_claim", CLAIM_LOCKED)
 
 
-class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox):
+class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     """Keeps turns in the PostgreSQL database at `address`, as libpq writes it: `postgresql://user:password@host/db`.
 
     Its methods are described at `Store`.
@@ -259,32 +256,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox):
     def has(self, turn_id: str) -> None:
         """See `Store.has`."""
 
-    async def turns(
-        self,
-        *,
-        session: str | None = None,
-        live: bool | None = None,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> list[TurnRow]:
-        # Constants, for which there is an index.
-        standing: LiteralString = "true" if live is None else "live" if live else "NOT live"
-        rows = await self._connections.read(
-            f"SELECT {COLUMNS} FROM turnwright_turns WHERE {standing}"
-            f"{'' if session is None else ' AND session = %(session)s'}"
-            f"{'' if before is None else ' AND number < %(before)s'} ORDER BY number DESC LIMIT %(limit)s",
-            {"session": session, "limit": limit, "before": before},
-        )
-        return [turn_row(row) for row in rows]
-
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
         return [session_info(row) for row in await self._connections.read(SESSIONS, {"limit": limit, "before": before})]
-
-    async def set_title(self, session: str, title: str) -> None:
-        async with self._connections.transaction() as connection:
-            change: LiteralString = "UPDATE turnwright_sessions SET title = %s WHERE session = %s"
-            if (await connection.execute(change, (title, session))).rowcount == 0:
-                raise SessionNotFoundError(session)
 
     async def delete_session(self, session: str) -> int:
         async with self._connections.transaction() as connection:
@@ -326,11 +299,6 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox):
 
     async def inbox(self, turn_id: str) -> list[InboxItem]:
         return waiting(turn_id, await self._connections.read_prepared(_INBOX, {"turn": turn_id}), self._where)
-
-    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        query: LiteralString = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE kind = ANY(%s)"
-        rows = await self._connections.read(query, ([kind.value for kind in kinds],))
-        return requests_of(rows)
 
     async def due(
         self,

@@ -51,13 +51,12 @@ from turnwright.store.rows import (
     claimed,
     facts_of,
     readable,
-    requests_of,
     session_info,
     turn_row,
     waiting,
 )
 from turnwright.store.sessions import SessionInfo
-from turnwright.store.sql import SqlAnnotations, SqlOutbox
+from turnwright.store.sql import SqlAnnotations, SqlOutbox, SqlTurns
 from turnwright_states.facts import Fact
 
 from .group_commit import CommitGroup
@@ -90,7 +89,7 @@ _T = TypeVar("_T")
 _ERRORS: Final = (sqlite3.Error, UnicodeEncodeError, OverflowError)
 
 
-class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox):
+class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     """Keeps turns in the SQLite file `path`. A missing file is created, readable for this user only.
 
     Its methods are described at `Store`.
@@ -258,35 +257,11 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox):
                 return None
             raise self._explained(error) from error
 
-    async def turns(
-        self,
-        *,
-        session: str | None = None,
-        live: bool | None = None,
-        limit: int | None = None,
-        before: int | None = None,
-    ) -> list[TurnRow]:
-        conditions = {"session =": session, "number <": before}
-        where = "1" if live is None else f"live = {live:d}"  # a constant, for which there is an index
-        where += "".join(f" AND {column} ?" for column, value in conditions.items() if value is not None)
-        async with self._reading():
-            rows = self._db.execute(
-                f"{TURNS} WHERE {where} ORDER BY number DESC LIMIT ?",
-                [*(value for value in conditions.values() if value is not None), -1 if limit is None else limit],
-            ).fetchall()
-        return [turn_row(row) for row in rows]
-
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
         page = {"limit": -1 if limit is None else limit, "before": LAST if before is None else before}
         async with self._reading():
             rows = self._db.execute(SESSIONS, page).fetchall()
         return [session_info(row) for row in rows]
-
-    async def set_title(self, session: str, title: str) -> None:
-        async with self._transaction():
-            change = self._db.execute("UPDATE sessions SET title = ? WHERE session = ?", (title, session))
-            if change.rowcount == 0:
-                raise SessionNotFoundError(session)
 
     async def delete_session(self, session: str) -> int:
         async with self._transaction():
@@ -322,15 +297,6 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox):
                 raise self._explained(error) from error
         async with self._reading():
             return self._waiting(turn_id)
-
-    async def requests(self, *kinds: InboxKind) -> list[InboxItem]:
-        marks = ", ".join("?" * len(kinds))
-        async with self._reading():
-            rows = self._db.execute(
-                f"SELECT turn_id, id, kind, payload FROM inbox WHERE kind IN ({marks})",  # noqa: S608 (constant)
-                kinds,
-            ).fetchall()
-        return requests_of(rows)
 
     async def due(
         self,

@@ -42,7 +42,10 @@ DIALECT: Final = Dialect(
     like="LIKE",
     bytewise="",
     minute="coalesce(CAST(created_at / 60 AS integer), 0)",
+    is_live="live = 1",
+    is_ended="live = 0",
     turns=TURN_COLUMNS,
+    all_turns=f"turns LEFT JOIN {LAST_FACT}",
     joined=f"JOIN turns ON number = n LEFT JOIN {LAST_FACT}",
     live=f"SELECT number FROM turns JOIN {LAST_FACT} WHERE live = 1",  # noqa: S608 (constant)
     search_key="search.rowid",
