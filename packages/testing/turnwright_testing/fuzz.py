@@ -26,12 +26,12 @@ from turnwright_states.row_counts import RowCounts
 from turnwright_states.verdict import Check
 
 from .behavior import Driven
+from .draw import quiet
 from .failing_test import FailureOrigin, failing_test
 from .invariants import InvariantViolatedError, assert_invariants, check, violated
 from .json_values import ArgumentValues
 from .play import Build, play
 from .python_source import Imports, code
-from .quiet import quiet
 from .rules_off import Breach, find_breaches
 from .run_report import RunReport, ending_of
 from .scenario import Scenario

@@ -20,9 +20,8 @@ from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
 from turnwright_testing.behavior import Stage
+from turnwright_testing.draw import draw_pool
 from turnwright_testing.json_values import ArgumentValues
-
-from .pool import draw_pool
 
 #: A function whose `assert` statements hold whenever no call runs.
 Invariant = Callable[..., object]

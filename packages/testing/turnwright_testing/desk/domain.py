@@ -21,6 +21,7 @@ from pydantic import JsonValue
 
 from turnwright.context import JsonObject
 from turnwright.tools import Tool
+from turnwright_testing.draw import draw_pool
 from turnwright_testing.json_values import (
     ChosenValues,
     Schema,
@@ -31,7 +32,6 @@ from turnwright_testing.json_values import (
 )
 
 from .desk import Desk
-from .pool import draw_pool
 from .world import rows_of
 
 #: The most values that are taken of a container, and how deep containers are searched.

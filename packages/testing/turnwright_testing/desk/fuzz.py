@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turnwright_states.verdict import Verdict
+from turnwright_testing.draw import quiet
 from turnwright_testing.failing_test import failing_test
 from turnwright_testing.json_values import ArgumentValues
 from turnwright_testing.python_source import Imports, code
-from turnwright_testing.quiet import quiet
 from turnwright_testing.reached import Reached
 
 from .chance import Chance
