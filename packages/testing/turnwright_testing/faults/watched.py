@@ -78,7 +78,10 @@ def paired(request: ModelRequest) -> str:
 
 
 def watched_tools(witness: Witness, *, dies_in: int | None = None) -> list[Tool]:
-    """Return tools that take a moment, so that a kill may come meanwhile. The process dies in the `dies_in`-th run."""
+    """Return tools that take a moment, so that a kill may come meanwhile. The process dies in the `dies_in`-th run.
+
+    The last three run until a test opens their gate: no plan draws them.
+    """
     ran = 0
 
     async def work(context: ToolContext, n: int) -> str:
@@ -90,25 +93,10 @@ def watched_tools(witness: Witness, *, dies_in: int | None = None) -> list[Tool]
                 kill_this_process()
         return f"did {n}"
 
-    @tool(idempotent=True)
-    async def put(context: ToolContext, n: int) -> str:
-        """Put something; a repetition is harmless."""
-        return await work(context, n)
-
-    @tool
-    async def send(context: ToolContext, n: int) -> str:
-        """Send something; a repetition would be a fault."""
-        return await work(context, n)
-
-    @tool(on_crash="ask")
-    async def pay(context: ToolContext, n: int) -> str:
-        """Pay something; a person decides about a repetition."""
-        return await work(context, n)
-
-    @tool(needs_approval=True)
-    async def erase(context: ToolContext, n: int) -> str:
-        """Erase something, with approval."""
-        return await work(context, n)
+    async def wait(context: ToolContext, n: int) -> str:
+        with witness.runs(context):
+            await witness.gate_opened(n)
+        return f"went through gate {n}"
 
     @tool
     async def dwell(context: ToolContext, n: int) -> str:
@@ -122,18 +110,6 @@ def watched_tools(witness: Witness, *, dies_in: int | None = None) -> list[Tool]
         """Fail always."""
         raise ToolError(f"{await work(context, n)}, and failed")
 
-    (ask,) = (builtin for builtin in builtin_tools(Path()) if builtin.name == "ask_user_input")
-    return [put, send, pay, erase, dwell, fail, ask, *_answered(witness, work), *_gated(witness)]
-
-
-def _answered(witness: Witness, work: Callable[[ToolContext, int], Awaitable[str]]) -> list[Tool]:
-    """Return tools that need two people, or a result from outside."""
-
-    @tool(needs_approval=True, approvers=2)
-    async def sign(context: ToolContext, n: int) -> str:
-        """Sign something, with the approval of two people."""
-        return await work(context, n)
-
     @tool(idempotent=True)
     async def farm(context: ToolContext, n: int) -> Later:
         """Submit a job under the call's key. Its result comes from outside."""
@@ -141,30 +117,20 @@ def _answered(witness: Witness, work: Callable[[ToolContext, int], Awaitable[str
         await work(context, n)
         return Later(expires_in=None, kept=n)
 
-    return [sign, farm]
-
-
-def _gated(witness: Witness) -> list[Tool]:
-    """Return tools that run until a test opens their gate: no plan draws them."""
-
-    async def wait(context: ToolContext, n: int) -> str:
-        with witness.runs(context):
-            await witness.gate_opened(n)
-        return f"went through gate {n}"
-
-    @tool
-    async def hold(context: ToolContext, n: int) -> str:
-        """Wait for this gate; a repetition would be a fault."""
-        return await wait(context, n)
-
-    @tool(idempotent=True)
-    async def keep(context: ToolContext, n: int) -> str:
-        """Wait for this gate; a repetition is harmless."""
-        return await wait(context, n)
-
-    @tool(on_crash="ask")
-    async def stay(context: ToolContext, n: int) -> str:
-        """Wait for this gate; a person decides about a repetition."""
-        return await wait(context, n)
-
-    return [hold, keep, stay]
+    (ask,) = (builtin for builtin in builtin_tools(Path()) if builtin.name == "ask_user_input")
+    return [
+        tool(name="put", description="Put something; a repetition is harmless.", idempotent=True)(work),
+        tool(name="send", description="Send something; a repetition would be a fault.")(work),
+        tool(name="pay", description="Pay something; a person decides about a repetition.", on_crash="ask")(work),
+        tool(name="erase", description="Erase something, with approval.", needs_approval=True)(work),
+        tool(name="sign", description="Sign it, with the approval of two people.", needs_approval=True, approvers=2)(
+            work
+        ),
+        dwell,
+        fail,
+        ask,
+        farm,
+        tool(name="hold", description="Wait for this gate; a repetition would be a fault.")(wait),
+        tool(name="keep", description="Wait for this gate; a repetition is harmless.", idempotent=True)(wait),
+        tool(name="stay", description="Wait for this gate; a person decides about a repetition.", on_crash="ask")(wait),
+    ]
