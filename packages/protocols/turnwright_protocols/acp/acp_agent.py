@@ -12,7 +12,6 @@ from typing import Any, Final
 
 import anyio
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
-from acp.helpers import text_block
 from acp.interfaces import Client
 
 from turnwright import ExternalTool
@@ -45,7 +44,7 @@ from .commands import COMMANDS, DELETE_QUESTION, STATUS, Command, delete_session
 from .editor_tools import EditorCalls, is_editor_call, offer_tools
 from .prompt import Block, read_prompt
 from .questions import ask_form, ask_permission, asks_permission, confirm
-from .updates import UpdateEncoder, pieces, stop_reason, user_chunks
+from .updates import UpdateEncoder, agent_chunks, stop_reason, user_chunks
 
 _LOG = logging.getLogger(__name__)
 
@@ -326,15 +325,7 @@ class AcpAgent:
         if session.canceled:
             return None
         for interrupt in unasked:
-            chunks = [
-                schema.AgentMessageChunk(
-                    content=text_block(piece),
-                    message_id=f"{pause.turn}/{interrupt.id}",
-                    session_update="agent_message_chunk",
-                )
-                for piece in pieces(clean(words(interrupt)))
-            ]
-            await self._send(session_id, chunks)
+            await self._send(session_id, [*agent_chunks(clean(words(interrupt)), f"{pause.turn}/{interrupt.id}")])
         if unasked and answers:
             await self._engine.attach(pause.turn, self._agents[session.mode]).answer(answers, via=_VIA)
         return None if unasked else answers
@@ -382,14 +373,7 @@ class AcpAgent:
             text = "Nothing was deleted."
         if session.canceled:
             return schema.PromptResponse(stop_reason="cancelled")
-        message = f"{session_id}/{new_id()}"
-        chunks = [
-            schema.AgentMessageChunk(
-                content=text_block(piece), message_id=message, session_update="agent_message_chunk"
-            )
-            for piece in pieces(clean(text))
-        ]
-        await self._send(session_id, chunks)
+        await self._send(session_id, [*agent_chunks(clean(text), f"{session_id}/{new_id()}")])
         return schema.PromptResponse(stop_reason="end_turn")
 
     async def _ask_to_delete(self, session_id: str, session: _Session) -> bool:

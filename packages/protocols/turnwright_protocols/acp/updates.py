@@ -113,17 +113,13 @@ class UpdateEncoder:
     def _say(self, message: str, kind: i.Kind, text: str) -> Iterator[Update]:
         number = self._replaced.get(message)
         identifier = f"{message}~{number}" if number else message
+        if kind == "text":
+            yield from agent_chunks(text, identifier)
+            return
         for piece in pieces(text):
-            if kind == "text":
-                yield schema.AgentMessageChunk(
-                    content=text_block(piece), message_id=identifier, session_update="agent_message_chunk"
-                )
-            else:
-                yield schema.AgentThoughtChunk(
-                    content=text_block(piece),
-                    message_id=f"{identifier}/reasoning",
-                    session_update="agent_thought_chunk",
-                )
+            yield schema.AgentThoughtChunk(
+                content=text_block(piece), message_id=f"{identifier}/reasoning", session_update="agent_thought_chunk"
+            )
 
     def _announce(self, call: i.Call) -> schema.ToolCallStart:
         try:
@@ -200,6 +196,14 @@ def user_chunks(text: str, message: str) -> Iterator[schema.UserMessageChunk]:
     for piece in pieces(text):
         yield schema.UserMessageChunk(
             content=text_block(piece), message_id=message, session_update="user_message_chunk"
+        )
+
+
+def agent_chunks(text: str, message: str) -> Iterator[schema.AgentMessageChunk]:
+    """Return a message of the agent."""
+    for piece in pieces(text):
+        yield schema.AgentMessageChunk(
+            content=text_block(piece), message_id=message, session_update="agent_message_chunk"
         )
 
 
