@@ -84,6 +84,11 @@ def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, Callable
     return answers
 
 
+def client_error(text: object) -> str:
+    """Return the error with which a client's tool failed, also if the client names none."""
+    return text if isinstance(text, str) and text.strip() else "the tool failed"
+
+
 def read_settlement(interrupt: Interrupt, value: object, ids: Sequence[str]) -> Answer | None:
     """Return the answer that settles a call, of an object with its `result` or its `error`; None for another value.
 

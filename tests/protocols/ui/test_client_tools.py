@@ -68,12 +68,13 @@ async def test_tool_of_the_page_gets_its_output_from_the_page(engine: Engine, to
     assert len(page.to_run) == 1, "the page runs it once"
 
 
-async def test_error_of_the_page_reaches_the_model(engine: Engine) -> None:
+@pytest.mark.parametrize(("error", "text"), [("no permission", "no permission"), (" ", "the tool failed")])
+async def test_error_of_the_page_reaches_the_model(engine: Engine, error: str, text: str) -> None:
     client = client_of(engine)
     page = await say(client, "use it")
-    page.give_output(page.calls[0], error="no permission")
+    page.give_output(page.calls[0], error=error)
     await post(client, page)
-    assert "no permission" in page.text
+    assert text in page.text
     assert page.calls[0]["state"] == "output-error"
 
 

@@ -30,7 +30,7 @@ from turnwright.errors import ConfigError
 from turnwright.journal.answers import Answer, settled
 from turnwright.message import FilePart, Message
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_protocols.client_tools import ToolDeclaration, give_results, need_result
+from turnwright_protocols.client_tools import ToolDeclaration, client_error, give_results, need_result
 
 from .interrupts import answers_of, read_interrupt_id
 
@@ -143,7 +143,7 @@ def read_input(run: RunAgentInput) -> RunRequest:
 def _given_result(message: ToolMessage) -> Answer:
     """Return the result of a message. Raises `ConfigError`."""
     text, files = _content(message.content, [], f"message {message.id}")
-    return settled(error=message.error) if message.error else settled(ToolResult(text, files=files))
+    return settled(error=client_error(message.error)) if message.error else settled(ToolResult(text, files=files))
 
 
 def _results(messages: Sequence[AgUiMessage]) -> dict[str, dict[str, ToolMessage]]:

@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart
-from turnwright_protocols.client_tools import ToolDeclaration
+from turnwright_protocols.client_tools import ToolDeclaration, client_error
 from turnwright_protocols.conversations import AnswerValue
 from turnwright_protocols.http import JsonObject, RefusedRequestError, wrong_field
 from turnwright_states import Decision
@@ -75,7 +75,7 @@ def _tools(value: JsonValue) -> Iterator[ToolDeclaration]:
 
 
 def _content(parts: list[dict[str, JsonValue]]) -> tuple[str, tuple[FilePart, ...]]:
-    texts = [part["text"] for part in parts if part.get("type") == "text"]
+    texts = [part.get("text") for part in parts if part.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts):
         raise wrong_field("messages", "a text part has no text")
     prompt = "\n".join(map(str, texts))
@@ -119,7 +119,7 @@ def _results(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, Callable[
         if not isinstance(identifier, str):
             raise wrong_field("messages", "the output of a tool needs a toolCallId")
         if state == "output-error":
-            yield identifier, partial(settled, error=str(part.get("errorText") or "the tool failed"))
+            yield identifier, partial(settled, error=client_error(part.get("errorText")))
         else:
             yield identifier, partial(settled, part.get("output"))
 
