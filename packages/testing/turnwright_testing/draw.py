@@ -21,13 +21,13 @@ _POOL: Final = 60
 _SLOW: Final = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 
 
-def draw_pool(strategy: st.SearchStrategy[T], seed: int, most: int = _POOL) -> list[T]:
+def draw_pool(strategy: st.SearchStrategy[T], seed: int) -> list[T]:
     """Draw values of a strategy, as the seed has them; fewer where it has no more."""
     values: list[T] = []
 
     @seeded(seed)
     @settings(
-        max_examples=most,
+        max_examples=_POOL,
         database=None,
         deadline=None,
         phases=(Phase.generate,),

@@ -59,12 +59,10 @@ class Written:
     async def create(self, store: Store) -> Claim:
         return await store.create(self.new, self.facts, self.status)
 
-    def calls(self, *names: str, text: str = "") -> Sequence[Fact]:
+    def calls(self, *names: str) -> Sequence[Fact]:
         calls = tuple(ToolCall(name=name, arguments={"n": 1}) for name in names)
         return self.keep(
-            self.machine.feed(
-                ModelRepliedInput(text=text, calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5)
-            )
+            self.machine.feed(ModelRepliedInput(calls=calls, usage=Usage(input_tokens=3, cost=0.1), elapsed=0.5))
         )
 
     def answer(self, text: str = "done") -> Sequence[Fact]:
