@@ -566,6 +566,20 @@ def test_visits_together_share_a_process_that_lives() -> None:
     assert BOOKINGS == ["red", "red"]
 
 
+@pytest.mark.parametrize(("text", "ending"), [("", "aborted/aborted"), ("Not the red one!", "finished/answered")])
+def test_person_interjects_while_a_call_runs(text: str, ending: str) -> None:
+    """An empty text aborts the turn; another one is in the next request."""
+    turns: list[str] = []
+
+    def invariant_turn(turn: TurnResult) -> None:
+        turns.append(f"{turn.outcome}/{turn.reason}")
+        assert not text or text in [message.text for message in turn.messages]
+
+    visit = Visit(replies=(asks_for(("book", {"room": "red"})),), interjection=(1, text))
+    assert_case(make_desk(book, invariants=(invariant_turn,)), (visit,))
+    assert turns == [ending]
+
+
 def test_module_states_the_desk(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(DESK_FILE)
     desk = load_desk(f"{tmp_path}/desk.py:DESK")

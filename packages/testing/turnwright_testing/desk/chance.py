@@ -32,7 +32,9 @@ _LOOPS: Final = 0.08
 #: How often a process dies, and visits begin together.
 _DIES: Final = 0.2
 _TOGETHER: Final = 0.1
-#: The calls among which a process dies.
+#: How often the person aborts a turn while a call runs, or says something.
+_INTERJECTS: Final = 0.08
+#: The calls among which a process dies, or a person interjects.
 _MOST_CALLS: Final = 3
 _TEXTS: Final = ("yes", "no", "")
 #: A plain prompt, which is drawn more often than each of the others.
@@ -64,11 +66,13 @@ class Chance:
         is_together = place > 0 and random.random() < _TOGETHER
         session = f"together-{place}" if is_together else f"person-{person + 1}-{random.choice('ab')}"
         dies = not is_together and random.random() < _DIES
+        interjection = (random.randint(1, _MOST_CALLS), random.choice(("", random.choice(self._prompts).strip())))
         return Visit(
             prompt=random.choice(self._prompts),
             metadata=desk.metadata[person],
             session=session,
             dies_at=random.randint(1, _MOST_CALLS) if dies else None,
+            interjection=interjection if not dies and random.random() < _INTERJECTS else None,
             endless=random.random() < _LOOPS,
             together=is_together,
         )

@@ -2,7 +2,9 @@
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -10,10 +12,11 @@ from types import FrameType
 from typing import Final, Literal, Protocol
 
 import anyio
+from anyio.abc import TaskGroup
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
-from turnwright.errors import ConfigError, InvalidAnswerError, StoreError
+from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
 from turnwright.message import ToolResultPart
@@ -132,6 +135,10 @@ class Rehearsal:
         timeouts = [tool.timeout or 0.0 for tool in desk.tools]
         self._watch = HangWatch(patience, max([TOOL_TIMEOUT, *timeouts]) + _BEYOND, self._hang)
         self._scope: anyio.CancelScope | None = None
+        self._group: TaskGroup | None = None
+        #: The engine of each turn, and how many of its calls have started.
+        self._engines: dict[str, Engine[None]] = {}
+        self._starts: Counter[str] = Counter()
         #: The calls that have started and have no result, with their tools.
         self._open_calls: dict[tuple[str, str], str] = {}
         #: The tools of each turn whose calls have results, and the hooks that decided; and those since the last check.
@@ -174,14 +181,14 @@ class Rehearsal:
         loop = self._watch.loop
         assert loop is not None  # noqa: S101 (this runs in it)
         loop.wait_for_threads()
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._watch.wait_for_hang)
+        async with anyio.create_task_group() as self._group:
+            self._group.start_soon(self._watch.wait_for_hang)
             with anyio.CancelScope() as self._scope:
                 for places in _together(self._guest.visits):
                     async with anyio.create_task_group() as visits:
                         for place in places:
                             visits.start_soon(self._visit, place, len(places) == 1)
-            group.cancel_scope.cancel()
+            self._group.cancel_scope.cancel()
 
     async def _visit(self, place: int, is_alone: bool) -> None:
         visit, turn = self._guest.visits[place], f"visit-{place + 1}"
@@ -190,6 +197,7 @@ class Rehearsal:
         store = _DyingStore(self._disk, visit.dies_at if is_alone else None)
         self._mortal = {turn} if is_alone and visit.dies_at is not None else set()
         engine = self._engine(model, store)
+        self._engines[turn] = engine
         self._expect(turn, engine)
         begin = partial(
             engine.run, self._agent, visit.prompt, id=turn, session=visit.session, metadata=dict(visit.metadata)
@@ -297,19 +305,34 @@ class Rehearsal:
                 self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
                 if turn in self._mortal:
                     self._before = sizes_of(self._desk.modules)
+                self._interject(turn)
             case f.CallWaiting():
                 if (turn, fact.call) in self._open_calls:  # it ran, and waits in the middle of its work
                     self._act(turn, self._open_calls.pop((turn, fact.call)))
             case f.CallSettled():
-                self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
-                self._results[turn, fact.call] = fact.result
-                self._compare_world(turn, fact.call, fact.status)
-                accepted = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
-                self._guest.hear(fact.result, accepted)
+                self._settle(turn, fact)
             case _:
                 return
         if not self._open_calls:
             self._check(turn)
+
+    def _settle(self, turn: str, fact: f.CallSettled) -> None:
+        """Note the result of a call."""
+        self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
+        self._results[turn, fact.call] = fact.result
+        if fact.status is CallStatus.ABORTED:
+            self._let_threads_end()
+        self._compare_world(turn, fact.call, fact.status)
+        accepted = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
+        self._guest.hear(fact.result, accepted)
+
+    def _interject(self, turn: str) -> None:
+        """Let the person say something, or abort the turn, while the call runs that has started."""
+        self._starts[turn] += 1
+        visit = next((visit for place, visit in enumerate(self.visits) if turn == f"visit-{place + 1}"), None)
+        if visit is not None and visit.interjection is not None and visit.interjection[0] == self._starts[turn]:
+            assert self._group is not None  # noqa: S101 (a call has started in it)
+            self._group.start_soon(_interject, self._engines[turn], turn, visit.interjection[1])
 
     def _compare_world(self, turn: str, call: str, status: CallStatus) -> None:
         """Look at the effect of the call that a crash cut off, now that it has its result.
@@ -443,6 +466,11 @@ class _DyingStore(FaultyStore):
             return ""
         self._results -= results
         return "die before" if self._results <= 0 else ""
+
+
+async def _interject(engine: Engine[None], turn: str, text: str) -> None:
+    with suppress(TurnAlreadyEndedError):
+        await (engine.steer(turn, text) if text else engine.abort(turn))
 
 
 def _together(visits: Visits) -> list[list[int]]:

@@ -49,11 +49,14 @@ def shrink(desk: Desk, case: Visits, fault: Fault, *, progress: Callable[[], Non
 def _size(case: Visits) -> tuple[int, ...]:
     replies = [reply for visit in case for reply in visit.replies]
     calls = [call for reply in replies if isinstance(reply, ModelResponse) for call in reply.calls]
-    flags = sum((visit.dies_at is not None) + visit.endless + visit.together for visit in case)
+    # Without `endless`, a visit has at least one more reply, and the answer after it.
+    count = len(replies) + sum(2 * visit.endless for visit in case)
+    events = sum((visit.dies_at or 0) + (visit.interjection or (0, ""))[0] for visit in case)
+    flags = events + sum(visit.together for visit in case)
     prompts = sum(visit.prompt != _PLAIN.prompt for visit in case)
     answers = sum(len(answers) for visit in case for answers in visit.answers)
     arguments = sum(_weight(call.arguments) for call in calls)
-    return len(case), len(calls), len(replies), flags, prompts, answers, arguments
+    return len(case), len(calls), count, flags, prompts, answers, arguments
 
 
 def _weight(value: object) -> int:
@@ -73,8 +76,17 @@ def _smaller(desk: Desk, case: Visits) -> Iterator[Visits]:
     for place, visit in enumerate(case):
         for smaller in _smaller_visits(desk, visit):
             yield (*case[:place], smaller, *case[place + 1 :])
-            if smaller.dies_at is not None and smaller.dies_at > 1:  # a call before the crash may be gone
-                yield (*case[:place], replace(smaller, dies_at=smaller.dies_at - 1), *case[place + 1 :])
+            for earlier in _earlier(smaller):
+                yield (*case[:place], earlier, *case[place + 1 :])
+
+
+def _earlier(visit: Visit) -> Iterator[Visit]:
+    """Return the visit with its crash or its interjection at an earlier call: calls before it may be gone."""
+    if visit.dies_at is not None:
+        yield from (replace(visit, dies_at=call) for call in range(1, visit.dies_at))
+    if visit.interjection is not None:
+        last, text = visit.interjection
+        yield from (replace(visit, interjection=(call, text)) for call in range(1, last))
 
 
 def _smaller_visits(desk: Desk, visit: Visit) -> Iterator[Visit]:
@@ -88,6 +100,7 @@ def _smaller_visits(desk: Desk, visit: Visit) -> Iterator[Visit]:
     plain_prompt = (desk.prompts or (_PLAIN.prompt,))[0]
     for plain in (
         {"dies_at": None},
+        {"interjection": None},
         {"endless": False},
         {"together": False},
         {"answers": ()},
@@ -95,6 +108,7 @@ def _smaller_visits(desk: Desk, visit: Visit) -> Iterator[Visit]:
     ):
         if any(getattr(visit, name) != value for name, value in plain.items()):
             yield replace(visit, **plain)
+    yield from _earlier(visit)
     for place, reply in enumerate(replies):
         for smaller in _smaller_replies(desk, reply):
             yield replace(visit, replies=(*replies[:place], smaller, *replies[place + 1 :]))
