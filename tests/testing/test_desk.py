@@ -511,10 +511,13 @@ def test_strategy_of_the_user_is_the_only_source() -> None:
 
 
 def test_accepted_arguments_are_values_under_their_names() -> None:
-    """A call that succeeded says that its order exists; texts that almost are such a value are drawn rarely."""
-    desk = Desk(Agent(name="Desk"))
-    domain = Domain(desk, 1)
-    domain.accepted.add_data({"order_id": "G-2", "note": "H-3"})
+    """A call that succeeded says that its order exists; texts that almost are such a value are drawn rarely.
+
+    What only a result had belongs to the world of one case.
+    """
+    domain = Domain(Desk(Agent(name="Desk", instructions="Orders are like G-2 or H-3.")), 1)
+    domain.texts.clear()
+    domain.accept({"order_id": "G-2", "order": "I-4", "note": "H-3"})
     arguments = Arguments(domain, Random(1), Memory())  # noqa: S311 (repeatable, not secret)
     schema: dict[str, JsonValue] = {
         "type": "object",
@@ -523,7 +526,7 @@ def test_accepted_arguments_are_values_under_their_names() -> None:
     }
     values = [str(arguments.draw(schema)) for _ in range(300)]
     assert values.count("{'order': 'G-2'}") > values.count("{'order': 'g-2'}") > 0
-    assert "H-3" not in str(values)
+    assert not {"H-3", "I-4"} & {*str(values).replace("'", " ").split()}
 
 
 def test_constants_of_code_are_values() -> None:

@@ -153,4 +153,4 @@ class Chance:
     def hear(self, result: str, accepted: JsonObject) -> None:
         """Remember the values of a result, and those of the arguments."""
         self._memory.add(result)
-        self._domain.accepted.add_data(accepted)
+        self._domain.accept(accepted)

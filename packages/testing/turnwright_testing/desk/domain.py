@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 from types import CodeType, FunctionType, ModuleType, NoneType, UnionType
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from pydantic import JsonValue
@@ -81,6 +81,7 @@ class Domain:
         self.numbers = sorted({near for value in (*whole, *_LARGE) for near in (value - 1, value, value + 1)})
         #: The arguments of calls that succeeded, in this case and in those before it.
         self.accepted = Memory()
+        self._vocabulary: set[JsonValue] = {*self.texts, *self.numbers}
         self._pools: dict[str, list[object]] = {}
         self._chosen: dict[str, ChosenValues] = {}
 
@@ -90,7 +91,15 @@ class Domain:
         if key not in self._pools:
             strategy = arguments_of(schema, self.chosen(tool)) if tool else values_of(schema)
             self._pools[key] = draw_pool(strategy, self._seed) or [{}]
+            values = cast("list[JsonValue]", self._pools[key])
+            self._vocabulary |= {value for _, value in _leaves("", values)}
         return self._pools[key]
+
+    def accept(self, arguments: JsonObject) -> None:
+        """Note the arguments of a call that succeeded, apart from those of results, which other cases do not have."""
+        for name, value in _leaves("", arguments):
+            if value in self._vocabulary:
+                self.accepted.add_value(name, value)
 
     def result(self, tool: str) -> list[JsonValue] | None:
         """Return results of a tool, drawn of the user's strategy for `tool.result`; None without one."""
@@ -117,15 +126,15 @@ class Memory:
             data: JsonValue = json.loads(text)
         except ValueError:
             data = [text, *_WORD.findall(text)]
-        self.add_data(data)
-
-    def add_data(self, data: JsonValue | JsonObject) -> None:
-        """Remember the values of JSON."""
         for name, value in _leaves("", data):
-            known_values = self._by_name.setdefault(name, [])
-            if value not in known_values:
-                known_values.append(value)
-                self.values.append(value)
+            self.add_value(name, value)
+
+    def add_value(self, name: str, value: JsonValue) -> None:
+        """Remember a value."""
+        known_values = self._by_name.setdefault(name, [])
+        if value not in known_values:
+            known_values.append(value)
+            self.values.append(value)
 
     def of(self, name: str) -> list[JsonValue]:
         """Return the values that came under a name like this one: `order` is like `order_id`, and like `id`."""
