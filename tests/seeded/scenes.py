@@ -33,6 +33,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     "crowded_printer": Scene(
         "invariant_printers_are_not_crowded", (SceneTurn((_ask_each("print_page", "page", 1, 2, 3), "Done.")),)
     ),
+    "cut_cents": Scene(
+        "invariant_cents_are_the_price",
+        (SceneTurn((_ask("book_receipt", items=[{"title": "a pen", "price": 0.29}]), "Done.")),),
+    ),
     "empty_day": Scene(
         "next_appointment raises ValueError", (SceneTurn((_ask("next_appointment", day="Tuesday"), "Done.")),)
     ),
@@ -129,6 +133,19 @@ SCENES: Final[Mapping[str, Scene]] = {
         tuple(
             SceneTurn((_ask("send_parcel"), "Done."), metadata={"customer": name}, session=name)
             for name in ("ann", "bob")
+        ),
+    ),
+    "stale_price": Scene(
+        "invariant_quotes_are_the_prices",
+        (
+            SceneTurn(
+                (
+                    _ask("quote", article="lamp"),
+                    _ask("change_price", article="lamp", euros=50),
+                    _ask("quote", article="lamp"),
+                    "Done.",
+                )
+            ),
         ),
     ),
     "twice_after_crash": Scene(
