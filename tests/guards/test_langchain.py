@@ -271,6 +271,19 @@ def test_turn_keeps_the_limits_during_a_question_to_a_person() -> None:
     assert "page 2" in str(state["messages"])
 
 
+def test_turn_keeps_the_limits_while_many_others_begin() -> None:
+    guard = LoopGuardMiddleware(Limits(steps=2))
+
+    def read(number: int) -> str:
+        for _ in range(300):
+            guard.before_agent({"messages": []}, None)
+        return f"page {number}"
+
+    state = create_agent(model(pages()), [reader(read)], middleware=[guard]).invoke(ASKED)
+    assert ended(state)[:2] == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert sum(isinstance(message, AIMessage) for message in state["messages"]) == 3
+
+
 def test_call_refused_by_a_person_has_a_result() -> None:
     asking = HumanInTheLoopMiddleware(interrupt_on={"read_page": True})
     guards = [LoopGuardMiddleware(), asking]

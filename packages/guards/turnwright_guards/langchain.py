@@ -27,8 +27,9 @@ from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
 
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, maybe_cut_off, tool_call
 
-#: The most turns that a middleware keeps while they have no ending, such as those that wait for a person.
-_KEPT: Final = 256
+#: The most turns that a middleware keeps while they have no ending. The one that was used longest ago goes first: it
+#: waits for a person, or its run was abandoned. A running one would begin its bounds anew.
+_KEPT: Final = 4096
 #: LangChain's name of a model whose requests must have tools if a message has calls.
 _ANTHROPIC: Final = "anthropic-chat"
 _APP: Final = "langchain"
@@ -65,13 +66,13 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         """Begin a turn."""
         del runtime
         turn = GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
-        return {"turnwright_turn": self._keep(turn).id, "ending": None}
+        return {"turnwright_turn": self._keep(turn.id, turn).id, "ending": None}
 
     async def abefore_agent(self, state: GuardState, runtime: object) -> dict[str, Any]:
         """Begin a turn."""
         del runtime
         turn = await GuardedTurn.begin(self._options, app=_APP, prompt=_prompt(state))
-        return {"turnwright_turn": self._keep(turn).id, "ending": None}
+        return {"turnwright_turn": self._keep(turn.id, turn).id, "ending": None}
 
     def wrap_model_call(
         self, request: ModelRequest[Any], handler: Callable[[ModelRequest[Any]], ModelResponse[Any]]
@@ -153,8 +154,9 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         turn = self._turn_of(state)
         return await turn.in_thread(self.after_agent, state, runtime)
 
-    def _keep(self, turn: GuardedTurn) -> GuardedTurn:
-        self._turns[turn.id] = turn
+    def _keep(self, name: str, turn: GuardedTurn) -> GuardedTurn:
+        self._turns[name] = turn
+        self._turns.move_to_end(name)
         if len(self._turns) > _KEPT:
             self._turns.popitem(last=False)
         return turn
@@ -166,9 +168,8 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
     def _turn_of(self, state: GuardState) -> GuardedTurn:
         """Return the turn of a run, or a new one for a run that was interrupted in another process."""
         name = state.get("turnwright_turn", "")
-        if name not in self._turns:
-            self._turns[name] = GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
-        return self._turns[name]
+        turn = self._turns.get(name) or GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
+        return self._keep(name, turn)
 
     def _failed(self, turn: GuardedTurn, call: NextCall, error: Exception) -> ModelResponse[Any]:
         """Return the summary of a turn whose conclusion failed. Any other error fails the turn and is raised."""
