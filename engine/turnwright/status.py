@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from turnwright._base.words import count, cut_clean
 from turnwright_states import MAX_STEPS, REASONS, EndReason, Limits, State, Turn
+from turnwright_states.amounts import format_number
 from turnwright_states.facts import Fact, rule_decisions
 from turnwright_states.state import Stall
 from turnwright_states.turn import fold
@@ -123,7 +124,7 @@ def _format_use(name: str, amount: float, most: float) -> str:
     """Return the used part of a limit, named and counted as in `Turn.use`: `4,800 of 5,000`, `12.5 of 60 s`."""
     amount, most = _float(amount), _float(most)
     if name == "cost":
-        return f"{amount:g} of {most:g}"
+        return f"{format_number(amount)} of {format_number(most)}"
     return f"{amount:,.1f} of {most:,.15g} s" if name == "seconds" else f"{amount:,.0f} of {most:,.0f}"
 
 

@@ -249,7 +249,10 @@ def imported() -> dict[str, set[str]]:
                 places.setdefault(name.partition(".")[0], set()).add(source.name)
     own = {"turnwright", "turnwright_states", *(f"turnwright_{path.parent.name}" for path in PROJECTS[1:])}
     return {
-        name: where for name, where in places.items() if name not in {*sys.stdlib_module_names, "annotationlib"} | own
+        name: where
+        for name, where in places.items()
+        # Newer Pythons have `annotationlib`, and type checkers `_typeshed`.
+        if name not in {*sys.stdlib_module_names, "annotationlib", "_typeshed"} | own
     }
 
 

@@ -19,6 +19,7 @@ from turnwright.status import LIMITS
 from turnwright.store import Store, TurnRow
 from turnwright.store.address import outlives_process
 from turnwright.transcript.events import TurnEvent
+from turnwright_states.amounts import format_number
 from turnwright_states.facts import TurnStarted
 
 from . import codes, process
@@ -237,5 +238,5 @@ class ChatSession:
         rows = []
         for name, word in labels.items():
             value = bounds[name].value
-            rows.append((word, "no limit" if value is None else f"{value:g}", figures.get(name, "")))
+            rows.append((word, "no limit" if value is None else format_number(value), figures.get(name, "")))
         print_columns(("LIMIT", "VALUE", "LAST TURN"), rows)

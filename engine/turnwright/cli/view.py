@@ -24,6 +24,7 @@ from turnwright.transcript.events import (
 )
 from turnwright_states import CallStatus, Limits, State
 from turnwright_states import facts as f
+from turnwright_states.amounts import format_number
 
 #: The status of a call that the model is writing.
 WRITING: Final = "writing"
@@ -245,8 +246,8 @@ def _first_line(text: str) -> str:
 
 
 def _progress(event: ToolProgressEvent) -> str:
-    of = "" if event.total is None else f" of {event.total:g}"
-    return cut_line(f"{event.progress:g}{of} {event.message}", 60)
+    of = "" if event.total is None else f" of {format_number(event.total)}"
+    return cut_line(f"{format_number(event.progress)}{of} {event.message}", 60)
 
 
 def plain_lines(view: TurnView, event: TurnEvent) -> list[str]:

@@ -22,6 +22,7 @@ from pydantic import JsonValue
 
 from turnwright_states import facts as f
 from turnwright_states.actions import AwaitPerson, CallModel, Halt, RunTools
+from turnwright_states.amounts import format_number
 from turnwright_states.inputs import (
     AnsweredInput,
     CallSettledInput,
@@ -565,9 +566,8 @@ def describe_rule(rule: Rule, words: _Words) -> str:
             sentence = f"no {names['never']} starts"
         case ("at_most", "of") if not isinstance(rule.at_most, UnsetType):
             starts = f"at most {_count(int(rule.at_most), 'start')} of {names['of']}"
-            sentence = (
-                f"{rule.sum} of all {names['of']} adds up to at most {rule.at_most:g}" if rule.sum else starts
-            ) + same
+            total = f"{rule.sum} of all {names['of']} adds up to at most {format_number(rule.at_most)}"
+            sentence = (total if rule.sum else starts) + same
         case ("after", "then"):
             sentence = f"no answer comes after {names['after']} before an ok {names['then']}{same}"
         case _:

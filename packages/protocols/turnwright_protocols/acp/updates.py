@@ -17,6 +17,7 @@ from turnwright_protocols.items import Item, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus
+from turnwright_states.amounts import format_number
 from turnwright_states.payload import thawed
 
 from .editor_tools import KINDS, read_diff
@@ -139,8 +140,10 @@ class UpdateEncoder:
 
     def _progress(self, item: i.CallProgressItem) -> schema.ToolCallProgress:
         event = item.event
-        total = "" if event.total is None else f" of {event.total:g}"
-        text = f"{event.message} ({event.progress:g}{total})" if event.message else f"{event.progress:g}{total}"
+        amount = format_number(event.progress)
+        if event.total is not None:
+            amount += f" of {format_number(event.total)}"
+        text = f"{event.message} ({amount})" if event.message else amount
         return schema.ToolCallProgress(
             tool_call_id=self.id_of(item.call),
             status="in_progress",
