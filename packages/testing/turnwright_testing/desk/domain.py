@@ -318,5 +318,10 @@ def _constants(code: CodeType, doc: str | None) -> Iterator[str | int]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _constants(constant, None)
-        elif constant != doc:
+        elif constant != doc and not _is_piece(constant):
             yield from _plain(constant, 1)
+
+
+def _is_piece(constant: object) -> bool:
+    """Whether a constant is a piece of a message, such as ` EUR for `: no argument, and confusing in a result."""
+    return isinstance(constant, str) and constant != constant.strip()
