@@ -286,7 +286,7 @@ BEHAVIORS: st.SearchStrategy[Behavior] = st.sampled_from(
 
 
 @pytest.mark.slow
-@settings(max_examples=percent_of_examples(40))
+@settings(max_examples=percent_of_examples(20))
 @given(disturbed())
 def test_crash_at_any_append_changes_nothing(case: tuple[AnyAgent, Scenario]) -> None:
     """The same transcript, the same end, the same answer; and the same request for each reply."""

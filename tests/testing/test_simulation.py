@@ -107,17 +107,17 @@ def test_asking_call_leaves_room_to_earlier_calls() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_schedules_keep_every_promise(name: str) -> None:
-    """Agents with sub-agents, hooks, guardrails, typed answers, compaction and synthesis."""
-    report = simulate([TARGETS[name]], schedules=150, seed=2000)
+    """Agents with sub-agents, hooks, guardrails, typed answers, compaction and synthesis. `make simulate` runs more."""
+    report = simulate([TARGETS[name]], schedules=60, seed=2000)
     assert report.found is None, report.found
 
 
 @pytest.mark.slow
 def test_command_simulates_our_own_agents() -> None:
-    command = [sys.executable, "-m", "tests.campaigns.simulation", "--schedules", "40", "--target", "hooks"]
+    command = [sys.executable, "-m", "tests.campaigns.simulation", "--schedules", "10", "--target", "hooks"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("40 schedules keep every promise: ")
+    assert done.stdout.startswith("10 schedules keep every promise: ")
 
 
 class LosesResults(StoreWrapper):

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Unpack
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from tests.hypothesis_examples import percent_of_examples
 
 from turnwright import Agent, Engine, Outcome, TurnResult, agent_tool, approve, tool
 from turnwright.journal.held_events import HeldEvents
@@ -267,8 +268,9 @@ async def team(scripts: Mapping[str, tuple[Line, ...]]) -> list[TurnEvent]:
     return events
 
 
-@given(st.fixed_dictionaries({"root": _lines, "left": _lines, "right": _lines}), st.data())
 @pytest.mark.slow
+@settings(max_examples=percent_of_examples(40))
+@given(st.fixed_dictionaries({"root": _lines, "left": _lines, "right": _lines}), st.data())
 def test_concurrent_sub_agents_form_a_single_valid_stream(
     scripts: Mapping[str, tuple[Line, ...]], data: st.DataObject
 ) -> None:
