@@ -4,10 +4,11 @@ import re
 from enum import StrEnum
 
 import pytest
+from msgspec import structs
 
 from turnwright_states import Cause, Decision, InterruptKind, Limits, Outcome, Stall, State, Turn, Usage, facts
 from turnwright_states.fact import DEBUG, INFO, Fact, PublicPart, allow
-from turnwright_states.facts import KINDS, tool_names
+from turnwright_states.facts import KINDS, rule_decisions, tool_names
 from turnwright_states.reasons import EndReason
 
 
@@ -284,6 +285,70 @@ def test_answer_summary_shows_the_text_if_present() -> None:
 def test_approval_summary_mentions_changed_arguments() -> None:
     answered = facts.Answered(0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.APPROVE, arguments={})
     assert answered.summary() == "approval-1: approve, with other arguments"
+
+
+@pytest.mark.parametrize(
+    ("via", "at", "signature"),
+    [
+        ("", None, "by ann"),
+        ("slack", None, "by ann via slack"),
+        ("slack", 1_795_892_520.0, "by ann via slack, 2026-11-28 19:02 UTC"),
+        ("", 1e300, "by ann"),
+        ("", 1e15, "by ann"),
+    ],
+    ids=["name", "channel", "time", "beyond the clock", "beyond the calendar"],
+)
+def test_answer_is_signed_with_its_person_channel_and_time(via: str, at: float | None, signature: str) -> None:
+    answered = facts.Answered(
+        0.0, State.TOOL_EXEC, interrupt="approval-1", decision=Decision.APPROVE, by="ann", via=via, at=at, always=True
+    )
+    assert answered.signature == signature
+    assert answered.summary() == f"approval-1: approve, always for equal calls ({signature})"
+
+
+def test_call_that_needs_no_question_names_the_earlier_approval() -> None:
+    decisions = ({"approval": "approval-1"}, {"hook": "mask", "decision": "change_arguments"})
+    started = facts.CallStarted(0.0, State.TOOL_EXEC, call="call00001", decisions=decisions)
+    assert started.summary() == "call00001; approved always (approval-1); hook mask changed the arguments"
+
+
+def test_fact_gives_the_decisions_of_rules() -> None:
+    """A rule that asks asks only in a fact with a question, and a sub-agent's question is decided in its own turn."""
+    asks = facts.RuleVerdict(rule="sign", broken="ask", by=("call00001",), words="not signed")
+    reports, allows = facts.RuleVerdict(rule="late", broken="report"), facts.RuleVerdict(rule="need")
+    own = structs.replace(_ASKED, rules=(asks,))
+    forwarded = structs.replace(_ASKED, id="call00001/approval-1", rules=(asks,))
+    by_rule = facts.TrippedGuardrail(
+        name="stop", message="too much", metadata={"by": ["call00001"], "call": "call00002"}, checks="rule"
+    )
+    by_guardrail = facts.TrippedGuardrail(name="polite", message="It is rude.", metadata={})
+    ends = [
+        facts.TurnEnded(0.0, State.FAILED, outcome=Outcome.FAILED, reason=EndReason.GUARDRAIL, guardrail=guardrail)
+        for guardrail in (by_rule, structs.replace(by_rule, metadata={"by": []}), by_guardrail)
+    ]
+    cases: list[tuple[Fact, list[str]]] = [
+        (
+            facts.CallStarted(0.0, State.TOOL_EXEC, call="call00002", rules=(reports, allows)),
+            ["call00002 reported by late", "call00002 allowed by need"],
+        ),
+        (
+            facts.CallSettled(0.0, State.TOOL_EXEC, call="call00002", rules=(asks,)),
+            ["call00002 refused by sign (by: call00001)"],
+        ),
+        (
+            facts.CallWaiting(0.0, State.TOOL_EXEC, call="call00002", interrupt=forwarded, more=(own,)),
+            ["call00002 asked by sign (by: call00001)"],
+        ),
+        (facts.Reviewed(0.0, State.REVIEW, rules=(asks,)), ["None refused by sign (by: call00001)"]),
+        (ends[0], ["call00002 ended by stop (by: call00001)"]),
+        (ends[1], ["None ended by stop"]),
+        (ends[2], []),
+        (facts.Paused(0.0, State.PAUSED), []),
+    ]
+    for fact, expected in cases:
+        decisions = rule_decisions(fact)
+        assert [f"{decision.call} {decision}" for decision in decisions] == expected
+        assert [decision.is_broken for decision in decisions] == ["allowed" not in words for words in expected]
 
 
 def test_tripped_guardrail_is_named_at_the_end() -> None:
