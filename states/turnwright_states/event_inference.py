@@ -130,7 +130,7 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
         case f.CallWaiting():
             yield _rebuild_wait(head)
         case f.Reviewed():
-            yield _copy_input(head, ReviewedInput)
+            yield from _list_reviews(head, turn)
         case f.Concluded():
             yield _copy_input(head, ConcludedInput, calls=tuple(ToolCall(name=name) for name in head.refused))
         case f.StepFinished() | f.TurnEnded():
@@ -203,6 +203,15 @@ def _rebuild_question(interrupt: f.InterruptRecord) -> dict[str, Any]:
         "tool": interrupt.tool if interrupt.forwarded else "",
         "rules": tuple([verdict.rule for verdict in interrupt.rules if interrupt.forwarded]),
     }
+
+
+def _list_reviews(fact: f.Reviewed, turn: Turn) -> Iterator[ReviewedInput]:
+    """Yield the reviews of a reply. The fact does not name an answer that a rule refused: try each open call."""
+    if not fact.rules:
+        yield _copy_input(fact, ReviewedInput)
+        return
+    for call in turn.open_calls():
+        yield ReviewedInput(elapsed=fact.elapsed, answer=call.id, decisions=fact.decisions)
 
 
 def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]:

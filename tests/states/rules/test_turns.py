@@ -312,6 +312,21 @@ def test_rule_that_ends_is_a_guardrail_that_trips(start: Start) -> None:
     assert (guardrail.name, guardrail.checks, guardrail.metadata["by"]) == ("either", "rule", ["call00001"])
 
 
+def test_inputs_that_a_rule_has_overtaken_are_obsolete(start: Start) -> None:
+    """Meaning 11: the driver makes several inputs at once, and drops those that a rule has overtaken."""
+    script = start({"name": "no", "never": "close", "effect": "end"}, {"name": "not", "never": "mail"})
+    script.reply("mail", "read", "close")
+    assert script.machine.may_end_with(CallStartedInput(call="call00003"))
+    script.feed(CallStartedInput(call="call00001"))
+    script.feed(CallStartedInput(call="call00002"))
+    settled = [CallSettledInput(call=f"call0000{number}") for number in (1, 2, 3)]
+    steered = SteeredInput(text="Wait.")
+    assert [script.machine.is_obsolete(event) for event in (*settled, steered)] == [True, False, False, False]
+    script.feed(CallStartedInput(call="call00003"))
+    assert script.end == Halt(Outcome.FAILED, EndReason.GUARDRAIL, ())
+    assert all(script.machine.is_obsolete(event) for event in (*settled, steered))
+
+
 # 12. Answers.
 
 
@@ -362,6 +377,22 @@ def test_typed_answer_is_refused_with_its_reply(start: Start) -> None:
     script.reply(replace(answer, arguments={"n": 2}), review=True)
     script.feed(ReviewedInput(answer="call00003"))
     assert script.action == Halt(Outcome.FINISHED, EndReason.ANSWERED, ())
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_answer_of_a_review_is_refused_by_a_rule(start: Start, retries: int, order: tuple[int, int]) -> None:
+    """Meaning 12: a reply needs one typed answer that no rule refuses, and its review may choose another one."""
+    rule = {"name": "p", "before": """@answer if '"n":1' in text""", "need": "check"}
+    script = start(rule, limits=Limits(output_retries=retries))
+    script.reply(*(ToolCall(name="answer", arguments={"n": number}, output=True) for number in order), review=True)
+    script.feed(ReviewedInput(answer=f"call0000{order.index(1) + 1}", decisions=({"hook": "choose"},)))
+    if retries:
+        assert verdicts(script.of(facts.Reviewed)[0]) == [("p", "refuse", ())]
+        assert {fact.status for fact in script.of(facts.CallSettled)} == {CallStatus.REFUSED}
+        assert script.state is State.STREAM
+    else:
+        assert script.end == Halt(Outcome.FAILED, EndReason.GUARDRAIL, ())
 
 
 def test_synthesis_gives_no_answer_that_a_rule_refuses(start: Start) -> None:
@@ -466,6 +497,14 @@ def test_past_of_a_session_is_the_state_before_a_turn(start: Start) -> None:
     later.settle_one("call00002")
     assert verdicts(later.result("call00001")) == [("one", "refuse", ("t1/call00001",))]
     assert later.result("call00002").status is CallStatus.OK
+
+
+def test_turn_after_an_incomplete_past_says_so_first(start: Start) -> None:
+    """Meaning 15: the driver marks a past that is not whole, and people get a notice."""
+    past = {"order": 0, "rules": {}, "incomplete": True}
+    script = start({"name": "one", "at_most": 1, "of": "refund", "scope": "session"}, past=past)
+    assert [notice.limit for notice in script.of(facts.Notice)] == ["rules_incomplete"]
+    assert script.kinds()[:2] == ["turn_started", "notice"]
 
 
 # 16. Sub-agents.
