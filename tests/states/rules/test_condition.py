@@ -313,6 +313,59 @@ def test_condition_has_three_values(text: str, args: dict[str, object], expected
     assert Condition(text)(Scene(args)) is expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("args.word == 'Yes' and args.word != 'yes'", True),
+        ("lower(args.word) == 'yes' and starts(args.word, 'Y') and ends(args.word, 's')", True),
+        ("starts(args.word, 's') or ends(args.word, 'Y') or starts(args.word, '')", True),
+        ("lower(args.pair) == 'yes'", UNKNOWN),
+        ("starts(args.pair, 3)", UNKNOWN),
+        ("ends(args.word, args.pair)", UNKNOWN),
+        ("args.pair + [5] == [3, 4, 5]", True),
+        ("args.pair == [3] or args.pair == [3, 5] or args.pair == 3", False),
+        ("args.pair[0] == 3 and args.pair[-1] == 4 and args.tree.leaves[1] == 'b'", True),
+        ("args.pair[2] == 3", UNKNOWN),
+        ("args.pair.first == 3", UNKNOWN),
+        ("args.tree == args.same", True),
+        ("args.tree == args.other or args.tree == args.pair", False),
+        ("'leaves' in args.tree and 'bark' not in args.tree and 5 not in args.pair", True),
+        ("'es' in args.word and 3 in args.pair and '3' not in args.pair", True),
+        ("3 not in args.word", UNKNOWN),
+        ("3 in 3", UNKNOWN),
+        ("min(args.pair) == 3 and max(args.pair) == 4 and max(1, 2.5, 2) == 2.5 and min('b', 'a') == 'a'", True),
+        ("sum(args.pair) == 7 and count([0, '', 1]) == 1 and 2 + 3.5 == 5.5", True),
+        ("len(args.word) == 3 and len(args.tree) == 1 and any(args.pair) and not all(args.pair + [0])", True),
+        ("max(1, 'a') == 1", UNKNOWN),
+        ("max([]) == 1", UNKNOWN),
+        ("sum([1, 'a']) == 1", UNKNOWN),
+        ("args.large * args.large > 0", UNKNOWN),
+        ("args.large * 1e300 > 0", UNKNOWN),
+        ("args.large - 1.0 > 0", True),
+        ("-args.large - args.large < 0", UNKNOWN),
+    ],
+)
+def test_values_of_conditions_are_json_values(text: str, expected: object) -> None:
+    """Meaning 1: texts, lists, objects and numbers have Python's operations where JSON's values have them."""
+    args = {
+        "word": "Yes",
+        "pair": [3, 4],
+        "tree": {"leaves": ["a", "b"]},
+        "same": {"leaves": ("a", "b")},
+        "other": {"bark": ["a", "b"]},
+        "large": 2**1024 - 2**971,  # the largest float
+    }
+    assert Condition(text)(Scene(args)) is expected
+
+
+def test_unknown_is_neither_true_nor_false() -> None:
+    """A test of UNKNOWN that forgets the third value is an error, not a false."""
+    condition = Condition("args.x")
+    with pytest.raises(TypeError, match="UNKNOWN is neither true nor false"):
+        assert condition(Scene({}))
+    assert f"{condition} is {condition(Scene({}))!r}" == "Condition('args.x') is UNKNOWN"
+
+
 def nested(depth: int) -> object:
     value: object = 1
     for _ in range(depth):

@@ -376,6 +376,7 @@ def test_rules_couple_their_tools() -> None:
         ("mail_*", "mail_", True),
         ("mail_*", "email_send", False),
         ("*_send_*", "mail_send_now", True),
+        ("*_send_*", "mail_sent_now", False),
         ("a*a", "a", False),
         ("*", "anything", True),
         ("a?", "ab", False),

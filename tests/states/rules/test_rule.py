@@ -35,6 +35,8 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"never": "a", "scop": "turn"}, "scop is unknown: did you mean `scope`?"),
         ({"never": "a if this.args.x"}, "which only need compares"),
         ({"never": "$writes"}, "no group is named '$writes': there are no groups: write groups: {writes: [TOOL, ...]}"),
+        ({"before": "a", "need": "b", "once": 1}, "once is true or false, not 1"),
+        ({"never": "a", "say": 3}, "say is a text, not 3"),
         ({"at_most": -1, "of": "a"}, "at_most is a number from 0 on, not -1"),
         ({"at_most": True, "of": "a"}, "at_most is a number"),
         ({"at_most": 1.5, "of": "a"}, "write sum"),
@@ -43,6 +45,7 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"before": "a", "need": "b", "same": "x"}, "same is a list: [x]"),
         ({"before": "a", "need": "b", "same": ["result.x"]}, "the judged call has no result yet"),
         ({"before": "a", "need": "b", "same": {"x": "this.args.x"}}, "this is the judged call"),
+        ({"before": "a", "need": "b", "same": {"x": 3}}, "same has a path for each field"),
         ({"before": "a", "need": "b", "same": ["len(x)"]}, "is not a path"),
         ({"before": "a", "need": "@user", "same": ["x"]}, "@user has only a text"),
         ({"before": "@answer", "need": "a", "same": ["x"]}, "@answer has only a text"),
@@ -80,7 +83,32 @@ def test_rule_has_a_name(name: object) -> None:
 def test_rules_are_equal_and_can_be_copied() -> None:
     rule = Rule("mine", before=["a", "b"], need="c", same={"x": "result.y"})
     assert copy.deepcopy(rule) == pickle.loads(pickle.dumps(rule)) == rule  # noqa: S301 (our own)
+    rules = RuleList([rule, Rule("other", never="$writes")], {"writes": ["d", "e"]})
+    twin = pickle.loads(pickle.dumps(rules))  # noqa: S301 (our own)
+    assert {rules, twin} == {rules}
+    assert repr(twin) == repr(rules)
+    assert "'writes': ('d', 'e')" in repr(rules)
+    assert RuleList(rules.rules, {"writes": ["d"]}) != rules
     assert RuleList([rule]) == RuleList([Rule("mine", before=("a", "b"), need="c", same={"x": "result.y"})])
+
+
+def test_rules_of_several_files_stand_alone() -> None:
+    """Each file has groups of its own, which its rules no longer need; an equal rule of two files is one."""
+    calls = ["$writes if args.x", ["merge", "close"]]
+    first = RuleList(
+        [Rule("pair", not_both=calls), Rule("read-first", before="$writes", need="read")], {"writes": ["put", "delete"]}
+    )
+    second = RuleList([Rule("no", never="$writes"), Rule("pair", not_both=calls)], {"writes": ["post"]})
+    with pytest.raises(InvalidRuleError, match=r"^pair: two rules have this name"):
+        RuleList.of_sets([first, second])
+    same_group = RuleList(second.rules, first.groups)
+    assert RuleList.of_sets([first, same_group]) == RuleList(
+        [
+            Rule("pair", not_both=[["put if args.x", "delete if args.x"], ["merge", "close"]]),
+            Rule("read-first", before=["put", "delete"], need="read"),
+            Rule("no", never=["put", "delete"]),
+        ]
+    )
 
 
 def test_error_says_file_line_and_rule() -> None:
