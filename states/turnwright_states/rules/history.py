@@ -209,14 +209,9 @@ class History:
         if past:
             try:
                 history.restore(past)
-            except (LookupError, TypeError, AttributeError) as error:
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise ValueError(f"past: it is not the state of rules: {error!r}") from error
         return history
-
-    @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules."""
-        return self._compiled.rules
 
     def copy(self) -> "History":
         """Return a copy. Its monitors are copied at the next change of either."""

@@ -1,7 +1,7 @@
 """Monitors: the state of rules, a fold of what was started and settled, and the judgment of a call."""
 
 from collections.abc import Callable, Iterable, Mapping
-from decimal import Context, Decimal
+from decimal import Context, Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from msgspec import UnsetType
@@ -587,7 +587,15 @@ def _save_amount(amount: Amount) -> int | str:
 def _restore_amount(amount: int | str) -> Amount:
     if isinstance(amount, int):
         return amount
-    return int(amount) if amount.isdigit() else Decimal(amount)
+    if amount.isdigit():
+        return int(amount)
+    try:
+        number = Decimal(amount)
+    except InvalidOperation:
+        number = Decimal("NaN")
+    if not number.is_finite():
+        raise ValueError(f"{amount!r} is not an amount")
+    return number
 
 
 def _save_scene(values: Scene | None) -> dict[str, Any] | None:
