@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from turnwright_states.rules import Broken, Effect, History, Rule, RuleList, parse_rule
+from turnwright_states.rules import Broken, Effect, Held, History, Rule, RuleList, parse_rule
 
 
 def run(history: History, call: str, tool: str, result: object = None, *, ok: bool = True, **args: object) -> None:
@@ -98,6 +98,38 @@ def test_need_is_used_up_only_by_a_start_that_matches_in_the_end() -> None:
     assert history.judge("pay", {})
 
 
+def test_start_may_match_only_by_its_outcome() -> None:
+    """Meaning 3: a start that only its outcome makes match counts from its start on, also where it uses up a need."""
+    done = "pay if default(status, 'none') == 'ok'"
+    history = History([Rule("one", at_most=1, of=done), Rule("once", before=done, need="sign", once=True)])
+    run(history, "1", "sign")
+    history.started("2", "pay", {})
+    run(history, "3", "pay", ok=False)
+    assert [state.remembered for state in history.states()] == [(), ("1",)]
+    run(history, "4", "sign")
+    history.settled("2", ok=True)
+    assert [state.remembered for state in history.states()] == [("2",), ("4",)]
+    run(history, "5", "pay")
+    assert [state.remembered for state in history.states()] == [("2", "5"), ()]
+
+
+def test_open_starts_each_use_up_a_need() -> None:
+    """Meaning 3 and 4: of two open starts, each uses up the need until its outcome gives it back, or is certain."""
+    history = History([Rule("once", before="pay if status != 'error'", need="sign", once=True)])
+    run(history, "1", "sign")
+    for call in ("2", "3"):
+        history.started(call, "pay", {})
+    history.settled("2", ok=False)
+    assert history.judge("pay", {}), "the other may still have paid"
+    history.settled("3", ok=False)
+    assert history.verdicts("pay", {}).holding == (Held("once", ("1",)),)
+    for call in ("4", "5"):
+        history.started(call, "pay", {})
+    history.settled("5", ok=True)
+    history.settled("4", ok=False)
+    assert history.judge("pay", {})
+
+
 def test_latest_ok_call_of_each_tool_decides() -> None:
     """Meaning 4: `need` reads the latest ok call of each listed tool with an equal key."""
     history = History([Rule("open", before="pay", need=["check if result == 'open'", "ask"], same=["order"])])
@@ -109,6 +141,9 @@ def test_latest_ok_call_of_each_tool_decides() -> None:
     assert history.judge("pay", {"order": 1})
     run(history, "4", "ask", order=1)
     assert not history.judge("pay", {"order": 1})
+    run(history, "5", "check", "open", order=1)
+    run(history, "6", "check", "closed", order=1)
+    assert history.verdicts("pay", {"order": 1}).holding == (Held("open", ("4",)),)
 
 
 def test_this_is_the_judged_call() -> None:
@@ -208,6 +243,16 @@ def test_verdict_names_the_rule_its_words_and_its_evidence() -> None:
     assert [(row.rule, row.by) for row in history.verdicts("write", {}).holding] == [("read-first", ("call5",))]
 
 
+def test_verdict_names_the_calls_that_started_last() -> None:
+    """Meaning 14: the last calls are those that started last, in whichever order they ended."""
+    history = History([Rule("four", at_most=4, of="pay if status != 'error'")])
+    for place in range(1, 5):
+        history.started(f"call{place}", "pay", {})
+    for place in (4, 2, 3, 1):
+        history.settled(f"call{place}", ok=True)
+    assert history.judge("pay", {})[0].by == ("call2", "call3", "call4")
+
+
 def test_answer_is_refused_while_a_call_is_owed() -> None:
     """Meaning 12: an answer is refused while a `then` is owed, or the need of `@answer` is missing."""
     history = History(
@@ -240,6 +285,29 @@ def test_call_does_not_meet_its_own_obligation() -> None:
     assert not history.unmet()
 
 
+@pytest.mark.parametrize("is_open", [True, False])
+def test_call_meets_an_obligation_before_the_outcome_that_opens_one(is_open: bool) -> None:
+    """Meaning 3 and 12: a call may open an obligation until its outcome is known; what came meanwhile has met it."""
+    history = History([Rule("tested", after="write if result.open", then="test")])
+    history.started("1", "write", {})
+    assert history.unmet() == ("tested",)
+    run(history, "2", "test")
+    assert history.unmet() == ()
+    history.settled("1", ok=True, result={"open": is_open})
+    assert history.unmet() == ()
+    run(history, "3", "write", {"open": is_open})
+    assert history.unmet() == (("tested",) if is_open else ())
+
+
+def test_answer_is_refused_after_a_sub_agent_without_a_report() -> None:
+    """Meaning 16: what a sub-agent left owed is not known, so an answer is refused."""
+    history = History([Rule("tested", after="write", then="test")])
+    history.rejoin("1", "clerk", ["write"], None)
+    run(history, "2", "test")
+    assert history.answer("Done")[0].words == "its history is not whole: a sub-agent did not report its calls"
+    assert history.unmet() == ("tested",)
+
+
 def test_obligation_without_its_field_is_met_by_any_call() -> None:
     """Meaning 5: a missing field in `after` equals everything, and in `then` it is not evidence."""
     history = History([Rule("tested", after="write", then="test", same=["path"])])
@@ -267,6 +335,16 @@ def test_message_of_the_user_is_evidence() -> None:
     assert names(history.judge("pay", {})) == ["yes", "stop"]
     history.message("Yes.")
     assert not history.judge("pay", {})
+
+
+def test_message_of_the_user_is_compared_by_its_text() -> None:
+    """Meaning 5: a message has a text to compare, and nothing else."""
+    history = History([Rule("said", before="pay", need="@user", same={"word": "text"})])
+    history.message("gold", "prompt")
+    assert history.verdicts("pay", {"word": "gold"}).holding == (Held("said", ("prompt",)),)
+    assert history.judge("pay", {"word": "silver"})[0].words == (
+        "pay needs an earlier message of the user with the same word"
+    )
 
 
 def test_turn_forgets_and_session_remembers() -> None:
@@ -310,6 +388,7 @@ def test_refusal_names_a_large_amount_in_full() -> None:
         {"after": "check", "never": "pay"},
         {"at_most": 5, "of": ["check", "pay"], "per": "order"},
         {"not_both": ["check", "pay"]},
+        {"before": ["check", "pay"], "need": "sign", "once": True},
     ],
 )
 def test_full_history_refuses(words: dict[str, object], scope: str, most: int) -> None:
@@ -356,6 +435,58 @@ def test_equal_events_give_equal_judgments() -> None:
         run(history, "2", "pay", order=json.loads("1"))
     assert first.verdicts("pay", {"order": 1.0}) == second.verdicts("pay", {"order": 1.0})
     assert first.verdicts("pay", {"order": 1}).broken
+
+
+def test_state_names_the_calls_of_later_verdicts() -> None:
+    """Meaning 14 and 17: each rule has the earlier calls that it may still name; a `never` alone names none."""
+    history = History(
+        [
+            Rule("never", never="drop"),
+            Rule("once", before="pay if status != 'error'", need=["sign", "stamp"], same=["order"], once=True),
+            Rule("few", at_most=2, of="pay if status != 'error'"),
+        ]
+    )
+    for call, tool, order in (("1", "stamp", 2), ("2", "sign", 2), ("3", "sign", 1), ("4", "pay", 1)):
+        run(history, call, tool, order=order)
+    assert [state.remembered for state in history.states()] == [(), ("1", "2"), ("4",)]
+    history.started("5", "pay", {})
+    assert [state.remembered for state in history.states()] == [(), (), ("4", "5")]
+    history.settled("5", ok=False)
+    assert [state.remembered for state in history.states()] == [(), ("1", "2"), ("4",)]
+
+
+def test_saved_state_keeps_the_starts_that_are_not_certain() -> None:
+    """Meaning 3 and 16: a start of the caller that its outcome takes back is one too after a sub-agent's report."""
+    paid = "pay if status != 'error'"
+    rules = [
+        Rule("once", before=paid, need="sign", once=True),
+        Rule("sum", at_most=3, of=paid, sum="amount"),
+    ]
+    history = History(rules)
+    assert history.save_tree() == {"order": 0, "rules": {}}
+    run(history, "1", "sign")
+    history.started("2", "pay", {"amount": 2**60})
+    history.started("3", "clerk", {})
+    inner = History(rules)
+    inner.restore(history.save_tree("3"))
+    assert inner.save_tree() == history.save_tree()
+    assert names(inner.judge("pay", {"amount": 1})) == ["once", "sum"]
+    history.rejoin("3", "clerk", ["pay"], inner.save_tree())
+    assert names(history.judge("pay", {"amount": 1})) == ["once", "sum"]
+    history.settled("2", ok=False)
+    assert not history.judge("pay", {"amount": 1})
+
+
+def test_changed_rule_ignores_the_state_of_other_tools() -> None:
+    """Meaning 15: a session's next turn may have other words for a rule."""
+    before = History([Rule("need", before="pay", need=["sign", "check"], scope="session")])
+    run(before, "1", "check")
+    after = History([Rule("need", before="pay", need="sign", scope="session")])
+    after.restore(before.save_session("t1"))
+    assert names(after.judge("pay", {})) == ["need"]
+    run(before, "2", "sign")
+    after.restore(before.save_session("t1"))
+    assert after.verdicts("pay", {}).holding == (Held("need", ("t1/2",)),)
 
 
 def test_rules_couple_their_tools() -> None:
