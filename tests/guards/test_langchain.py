@@ -30,7 +30,7 @@ from turnwright.journal.turn_journal import JournalFold
 from turnwright.rules import Rule
 from turnwright.store import open_store
 from turnwright_guards import Ending
-from turnwright_guards.langchain import LoopGuardMiddleware
+from turnwright_guards.langchain import GuardState, LoopGuardMiddleware
 from turnwright_states import EndReason, Limits, Outcome, Usage
 from turnwright_states.replay import replay
 
@@ -276,7 +276,7 @@ def test_turn_keeps_the_limits_while_many_others_begin() -> None:
 
     def read(number: int) -> str:
         for _ in range(300):
-            guard.before_agent({"messages": []}, None)
+            guard.before_agent(GuardState(messages=[]), None)
         return f"page {number}"
 
     state = create_agent(model(pages()), [reader(read)], middleware=[guard]).invoke(ASKED)

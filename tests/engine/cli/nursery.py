@@ -86,9 +86,10 @@ def serve(path: str) -> None:
 def prepare_fuzzing() -> None:
     """Import what draws, and draw: Hypothesis then has read the constants in the sources of all modules of ours."""
     from hypothesis import strategies as st  # noqa: PLC0415 (few tests fuzz)
-    from turnwright_testing.desk.pool import draw_pool  # noqa: PLC0415
 
-    draw_pool(st.integers(), seed=0, most=300)
+    from turnwright_testing.draw import draw_pool  # noqa: PLC0415
+
+    draw_pool(st.integers(), seed=0)
     gc.freeze()
 
 

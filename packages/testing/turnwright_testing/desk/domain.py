@@ -250,7 +250,7 @@ def _between(value: float, low: JsonValue, high: JsonValue) -> bool:
     return not (isinstance(low, int | float) and value < low) and not (isinstance(high, int | float) and value > high)
 
 
-def _leaves(name: str, data: JsonValue | JsonObject) -> Iterator[tuple[str, JsonValue]]:
+def _leaves(name: str, data: JsonValue | JsonObject) -> Iterator[tuple[str, str | int | float]]:
     if isinstance(data, Mapping):
         for key, value in data.items():
             yield "", key
