@@ -15,7 +15,15 @@ from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, JsonObject, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
 from turnwright.journal.answers import Signature, answer_item, expired, unanswered
-from turnwright.journal.inbox import PROGRESS_PREFIX, RESULT_PREFIX, early_results, steers, to_answered_input
+from turnwright.journal.inbox import (
+    ANSWER_PREFIX,
+    PROGRESS_PREFIX,
+    RESULT_PREFIX,
+    early_results,
+    in_order,
+    steers,
+    to_answered_input,
+)
 from turnwright.journal.links import Links
 from turnwright.journal.result import TurnResult
 from turnwright.journal.termination import end_children
@@ -484,7 +492,7 @@ class Segment:
         """Feed the answers among the items. Early results come first: they beat what a person decides in doubt."""
         interrupts = self.machine.turn.interrupts
         early = [item for call, item in early_results(items).items() if f"{RESULT_PREFIX}{call}" not in interrupts]
-        for item in (*early, *(item for item in items if item not in early)):
+        for item in (*early, *(item for item in in_order(items) if item not in early)):
             if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                 await self._answer(item, is_expiry=item in expiries)
 
@@ -521,7 +529,9 @@ class Segment:
         try:
             if event is not None:
                 inputs = (event,) if is_expiry else await self._checked_answer(event)
-                return await self.journal.feed(*inputs, consumed=(item.id, f"{PROGRESS_PREFIX}{event.interrupt}"))
+                # A forwarded answer uses up the one that it comes before: else a call that runs again would get it.
+                also_used = (f"{ANSWER_PREFIX}{event.interrupt}", f"{PROGRESS_PREFIX}{event.interrupt}")
+                return await self.journal.feed(*inputs, consumed=(item.id, *also_used))
         except AnswerMismatchError:
             # It was valid when it was posted. Since then another answer came, or the interrupt expired.
             if event is not None and event.given is not None:

@@ -23,7 +23,7 @@ from turnwright.errors import (
     TurnNotFoundError,
 )
 from turnwright.journal.answers import Answer, Signature, answer_item, unanswered
-from turnwright.journal.inbox import abort_item
+from turnwright.journal.inbox import abort_item, forwarded, is_same_answer
 from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.termination import spent_by
 from turnwright.journal.turn_journal import first_fact
@@ -314,9 +314,11 @@ class SubagentCalls:
             if not interrupt.is_shared:
                 answers = answers[used_answers[interrupt.id] :][:1]
             for fact in answers:
-                await self._store.post(
-                    answer_item(child, interrupt.id, Answer.of(fact), Signature.of(fact), shared=interrupt.is_shared)
-                )
+                shared = interrupt.is_shared
+                item = answer_item(child, interrupt.id, Answer.of(fact), Signature.of(fact), shared=shared)
+                for conflict in await self._store.post(item):
+                    if not is_same_answer(item, conflict):
+                        await self._store.post(forwarded(item))
 
     async def _pass_on_an_abort(self, child: str) -> None:
         """Abort the sub-agent too. Its tools then have the same time to finish as those of this turn."""

@@ -24,6 +24,7 @@ ABORT: Final = "abort"
 ANSWER_PREFIX: Final = "answer:"
 RESULT_PREFIX: Final = "result-"
 PROGRESS_PREFIX: Final = "progress:"
+_FORWARDED_PREFIX: Final = "forwarded:"
 
 
 def abort_item(turn: str) -> InboxItem:
@@ -60,10 +61,17 @@ def read_answer(item: InboxItem) -> dict[str, object]:
     return _read(item) if item.kind is InboxKind.ANSWER else {}
 
 
-def readdressed(item: InboxItem, turn: str, interrupt: str) -> InboxItem:
-    """Return an answer as one to another interrupt: a sub-agent's, as its caller forwards it."""
-    payload = json.dumps(_read(item) | {"interrupt": interrupt})
-    return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}", InboxKind.ANSWER, payload)
+def forwarded(item: InboxItem) -> InboxItem:
+    """Return the answer of a caller to its sub-agent, for an inbox that has another answer to this interrupt.
+
+    The other one is a result that was not accepted, because the caller has this answer.
+    """
+    return replace(item, id=f"{_FORWARDED_PREFIX}{item.id}")
+
+
+def in_order(items: Iterable[InboxItem]) -> list[InboxItem]:
+    """Return the items in the order in which they count: first the answers that a caller forwards against another."""
+    return sorted(items, key=lambda item: not item.id.startswith(_FORWARDED_PREFIX))
 
 
 def has_request(items: Iterable[InboxItem]) -> bool:

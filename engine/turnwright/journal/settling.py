@@ -1,6 +1,6 @@
 """Results of calls that come from outside: found by the call's key, checked, then posted to the turn's inbox."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,7 +29,7 @@ from .answers import (
     need_live,
     parse_answer,
 )
-from .inbox import RESULT_PREFIX, progress_item, read_answer, readdressed, writable
+from .inbox import RESULT_PREFIX, progress_item, read_answer, writable
 from .turn_journal import JournalFold
 
 #: The kinds of interrupts that a result closes.
@@ -40,7 +40,7 @@ _SETTLED: Final = frozenset({InterruptKind.RESULT, InterruptKind.UNKNOWN_OUTCOME
 class Addressee:
     """The turn that takes a call's result, and the interrupt that the result closes.
 
-    `is_early`: the call runs and does not wait yet. Its own turn takes the result then, also if it is a sub-agent's.
+    `is_early`: the call runs, or the root turn does not wait for it yet. A sub-agent's turn may take the result then.
     """
 
     fold: JournalFold
@@ -63,34 +63,33 @@ async def settle_call(
     Raises `InvalidAnswerError` for a key without an open call, for a call that waits for something else, and for a
     result that does not fit; `AlreadySettledError` if the call has another result, and `TurnNotFoundError`.
     """
-    root, answer = _root_of(key), Answer(Decision.SETTLE, given=given_result)
+    answer = Answer(Decision.SETTLE, given=given_result)
     stored: tuple[InboxItem, Addressee] | None = None
     while True:
-        fold = await JournalFold.read(store, root, keep_facts=True)
-        earlier = await _settled_before(store, fold, key)
+        folds = await _read_folds(store, key)
+        earlier = _settled_before(folds, key)
         if earlier is not None:
             _need_same(key, given_result, earlier.given, earlier.at, earlier.by or earlier.via)
             return stored[1] if stored is not None and Signature.of(earlier) == signature else None
-        addressee = await _find(store, fold, key)
+        addressee = _find(folds, key)
         interrupt, turn_id = addressee.interrupt, addressee.fold.turn_id
         parse_answer((interrupt,), interrupt.id, answer, now=now)
-        await need_authorized(judge, answering_of(fold, interrupt, answer.decision, signature), [interrupt.id])
+        await need_authorized(judge, answering_of(folds[0], interrupt, answer.decision, signature), [interrupt.id])
         item = answer_item(turn_id, interrupt.id, answer, signature)
         waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
-        if stored is not None and stored[0] in waiting:
-            break
+        is_still_there = stored is not None and stored[0] in waiting
         if not waiting:
             stored = item, addressee
+        is_unread = addressee.is_early and await _reads_no_inbox(store, folds[0].turn_id, turn_id)
         # If a turn has moved since it was read, another answer may have been used: nothing waits for what was posted.
-        if await has_moved(store, fold, addressee.fold):
+        # What is still there is used, unless a caller waits for the call by now.
+        if await has_moved(store, *(folds[:-1] if is_still_there else folds)):
             continue
-        if not waiting:
-            break
-        _need_same_item(key, given_result, waiting[0])
-        return None
-    if addressee.is_early and turn_id != root:
-        await _hand_over(store, root, key, item, poll_interval)
-    return addressee
+        if waiting and not is_still_there:
+            _need_same_item(key, given_result, waiting[0])
+        if not is_unread:
+            return None if waiting and not is_still_there else addressee
+        await anyio.sleep(poll_interval)
 
 
 async def report_progress(
@@ -107,54 +106,59 @@ async def report_progress(
     except ValueError as error:
         raise ConfigError(str(error)) from None
     report = CallProgress(progress, total, cut_clean(writable(message), MESSAGE_LIMIT))
-    fold = await JournalFold.read(store, _root_of(key), keep_facts=True)
-    addressee = await _find(store, fold, key)
+    addressee = _find(await _read_folds(store, key), key)
     await store.post(progress_item(addressee.fold.turn_id, addressee.interrupt.id, report))
     return addressee, report
 
 
-def _root_of(key: str) -> str:
-    """Return the turn of a call's key. Raises `ConfigError` for a key that is not text."""
+async def _read_folds(store: Store, key: str) -> list[JournalFold]:
+    """Read the root turn of a call's key, and the sub-agents' turns below it down to the call's own, if they exist.
+
+    Raises `ConfigError` for a key that is not text, and `TurnNotFoundError` without a root turn.
+    """
     need_kind("key", key, str, "text: TURN:CALL, as `Interrupt.key` has it")
-    return key.partition(":")[0]
-
-
-async def _find(store: Store, fold: JournalFold, key: str) -> Addressee:
-    """Return where the result of an open call goes. Raises `InvalidAnswerError`."""
     root, *path = key.split(":")
-    turn = fold.machine.turn
-    interrupts = [interrupt for interrupt in Interrupt.all_of(root, turn) if interrupt.key == key]
-    for interrupt in interrupts:
-        if interrupt.kind in _SETTLED:
-            return Addressee(fold, interrupt)
-    if interrupts:
-        name = interrupts[0].id
-        raise InvalidAnswerError(name, f"call {key} waits for {name}, not for a result", [name])
-    if path:
-        early = await _find_early(store, fold, path)
+    folds = [await JournalFold.read(store, root, keep_facts=True)]
+    for depth in range(1, len(path)):
+        try:
+            folds.append(await JournalFold.read(store, ":".join([root, *path[:depth]]), keep_facts=True))
+        except TurnNotFoundError:
+            break
+    return folds
+
+
+def _find(folds: Sequence[JournalFold], key: str) -> Addressee:
+    """Return where the result of an open call goes.
+
+    That is the outermost turn that waits for it, or its own turn while the call runs. Raises `InvalidAnswerError`.
+    """
+    for fold in folds:
+        interrupts = [interrupt for interrupt in _interrupts_of(fold) if interrupt.key == key]
+        for interrupt in interrupts:
+            if interrupt.kind in _SETTLED:
+                return Addressee(fold, interrupt, is_early=fold is not folds[0])
+        if interrupts:
+            name = interrupts[0].id
+            raise InvalidAnswerError(name, f"call {key} waits for {name}, not for a result", [name])
+    root = folds[0]
+    turn_id, _, name = key.rpartition(":")
+    if folds[-1].turn_id == turn_id:
+        early = _find_running(folds[-1], name)
         if early is not None:
             return early
-    if turn.state.outcome is not None and turn.reason is not None and not path:
-        need_live(root, turn.state.outcome, turn.reason)
-    open_keys = [interrupt.key for interrupt in Interrupt.all_of(root, turn) if interrupt.kind in _SETTLED]
+    turn = root.machine.turn
+    if turn.state.outcome is not None and turn.reason is not None and not turn_id:
+        need_live(root.turn_id, turn.state.outcome, turn.reason)
+    open_keys = [interrupt.key for interrupt in _interrupts_of(root) if interrupt.kind in _SETTLED]
     raise InvalidAnswerError(key, f"no open call has the key {key!r:.300}", open_keys)
 
 
-async def _find_early(store: Store, fold: JournalFold, path: list[str]) -> Addressee | None:
-    """Return the turn of a call that runs, or whose sub-agent's questions its caller does not have yet."""
-    turn_id = ":".join([fold.turn_id, *path[:-1]])
-    if path[:-1]:
-        try:
-            fold = await JournalFold.read(store, turn_id, keep_facts=True)
-        except TurnNotFoundError:
-            return None
-    turn, name = fold.machine.turn, path[-1]
+def _find_running(fold: JournalFold, name: str) -> Addressee | None:
+    """Return the wait that a call of the turn may still begin, if it runs."""
+    turn = fold.machine.turn
     call = turn.batch.get(name)
     if call is None or turn.state.outcome is not None:
         return None
-    for interrupt in Interrupt.all_of(turn_id, turn):
-        if interrupt.call == name and interrupt.kind in _SETTLED:
-            return Addressee(fold, interrupt, is_early=True)
     if call.state is not CallState.STARTED or call.made.lease is not None:
         return None
     wait = f.InterruptRecord(
@@ -164,46 +168,31 @@ async def _find_early(store: Store, fold: JournalFold, path: list[str]) -> Addre
         tool=call.name,
         restricted=fold.started.restricted,
     )
-    return Addressee(fold, Interrupt.of(turn_id, turn, wait), is_early=True)
+    return Addressee(fold, Interrupt.of(fold.turn_id, turn, wait), is_early=True)
 
 
-async def _hand_over(store: Store, root: str, key: str, item: InboxItem, poll_interval: float) -> None:
-    """See that an early result of a sub-agent's call is read: by its turn, or after its pause by the root turn.
+async def _reads_no_inbox(store: Store, root: str, turn_id: str) -> bool:
+    """Whether a turn is a sub-agent's that has just paused, so that the root turn is about to wait for its calls.
 
-    A sub-agent that has just paused reads no inbox before the root turn is answered, whose driver is about to journal
-    the questions.
+    It reads its inbox when the root turn is answered, or driven on by another process.
     """
-    while any(waiting.id == item.id for waiting in await store.inbox(item.turn)):
-        try:
-            paused = (await store.get(item.turn)).status.state is State.PAUSED
-        except TurnNotFoundError:
-            return
-        if not paused:
-            return
-        turn = (await JournalFold.read(store, root)).machine.turn
-        interrupt = next((question for question in Interrupt.all_of(root, turn) if question.key == key), None)
-        if interrupt is not None:
-            await store.post(readdressed(item, root, interrupt.id))
-            return
-        if not await store.is_driven(root):
-            return
-        await anyio.sleep(poll_interval)
+    if turn_id == root or not await store.is_driven(root):
+        return False
+    return (await store.get(turn_id)).status.state is State.PAUSED
 
 
-async def _settled_before(store: Store, fold: JournalFold, key: str) -> f.Answered | None:
+def _settled_before(folds: Iterable[JournalFold], key: str) -> f.Answered | None:
     """Return the answer that gave the call its result, if the root turn's journal or a sub-agent's has one."""
-    root, *path = key.split(":")
-    for depth in range(max(len(path), 1)):
-        if depth:
-            try:
-                fold = await JournalFold.read(store, ":".join([root, *path[:depth]]), keep_facts=True)
-            except TurnNotFoundError:
-                return None
+    for fold in folds:
         keys = dict(_keys(fold))
         for _, fact in fold.facts:
             if isinstance(fact, f.Answered) and fact.given is not None and keys.get(fact.interrupt) == key:
                 return fact
     return None
+
+
+def _interrupts_of(fold: JournalFold) -> tuple[Interrupt, ...]:
+    return Interrupt.all_of(fold.turn_id, fold.machine.turn)
 
 
 def _keys(fold: JournalFold) -> Iterator[tuple[str, str]]:

@@ -2,8 +2,9 @@
 
 import math
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
+import anyio
 import pytest
 
 from turnwright import (
@@ -33,7 +34,7 @@ from turnwright import (
 )
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.store import MemoryStore
+from turnwright.store import MemoryStore, Store
 from turnwright_states import CallStatus, Decision, EndReason, InterruptKind, Outcome, State
 from turnwright_states.facts import Answered, CallSettled, CallStarted, CallWaiting
 from turnwright_states.replay import replay
@@ -44,6 +45,8 @@ from turnwright_testing.faults.wrapper import StoreCall
 # ruff: noqa: ANN401 (what a test gives may be anything)
 
 pytestmark = pytest.mark.anyio
+
+R = TypeVar("R")
 
 AGENT = Agent(name="Studio")
 NO_ARGUMENTS: Any = {"type": "object", "properties": {}}
@@ -566,6 +569,79 @@ async def test_early_result_of_a_sub_agents_call_is_read(desk: Desk) -> None:
     turn: TurnResult = await engine.run(AGENT, "Go.")
     assert turn.text == "Done."
     assert "helped" in desk.read_results()[0]
+
+
+class BetweenWaits(FaultyStore):
+    """Calls `act` once: the sub-agents have paused, and turn `t` is about to write that it waits for their calls."""
+
+    def __init__(self, inner: Store, act: Callable[[], Awaitable[None]], *, dies: bool = False) -> None:
+        super().__init__(inner, at=CallWaiting if dies else 0)
+        self.act: Callable[[], Awaitable[None]] | None = act
+
+    def _is_chosen(self, call: StoreCall) -> bool:
+        return call.claim is not None and call.claim.turn == "t" and super()._is_chosen(call)
+
+    async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
+        is_root = call.name == "append" and call.claim is not None and call.claim.turn == "t"
+        if is_root and self.act is not None and any(isinstance(fact, CallWaiting) for fact in call.facts):
+            act, self.act = self.act, None
+            await act()
+        return await super().around(call, make)
+
+
+@pytest.mark.parametrize("second", ["settle", "answer", "rerun"])
+async def test_result_that_was_refused_is_not_used(desk: Desk, second: str) -> None:
+    """Rule 8: the first result comes while only the sub-agent waits. Before it is accepted, its caller is answered."""
+    helper = agent_tool(Agent(name="Helper", description="Helps.", tools=["render"]))
+    lines = (asks_for(("Helper", {"prompt": "p"})), asks_for(("render", {})), "helped", "Done.")
+    refusals: list[type[TurnwrightError]] = []
+
+    async def settle_first() -> None:
+        try:
+            await engine.settle("t:call00001:call00001", "first")
+        except TurnwrightError as refusal:
+            refusals.append(type(refusal))
+
+    async def begin_to_settle() -> None:
+        group.start_soon(settle_first)
+        while not await desk.store.inbox("t:call00001"):
+            await anyio.lowlevel.checkpoint()
+
+    engine = desk.engine(*lines, tools=[helper], store=BetweenWaits(desk.store, begin_to_settle), poll_interval=0.01)
+    async with anyio.create_task_group() as group:
+        turn: TurnResult = await engine.run(AGENT, "Go.", id="t")
+        (interrupt,) = turn.interrupts
+        if second == "settle":
+            assert await engine.settle(interrupt.key, "second")
+        else:
+            await engine.answer("t", {interrupt.id: settled("second") if second == "answer" else "rerun"})
+    assert refusals == [InvalidAnswerError if second == "rerun" else AlreadySettledError]
+    turn = await engine.resume("t")
+    if second == "rerun":
+        assert [open_interrupt.key for open_interrupt in turn.interrupts] == [interrupt.key]
+        turn = await engine.resume("t", {interrupt.id: settled("second")})
+    assert turn.text == "Done."
+    (call,) = await desk.facts("t:call00001", CallSettled)
+    assert call.result == "second"
+    assert await desk.store.inbox("t:call00001") == []
+
+
+async def test_deep_call_is_settled_after_the_process_died_before_the_wait(desk: Desk) -> None:
+    """Rules 8 and 16: the turn in between takes the result, since it waits already."""
+    low = agent_tool(Agent(name="Low", description="Low.", tools=["pick"]))
+    high = agent_tool(Agent(name="High", description="High.", tools=["Low"]))
+    lines = (asks_for(("High", {"prompt": "p"})), asks_for(("Low", {"prompt": "p"})), asks_for(("pick", {})))
+    lead = Agent(name="Lead", tools=["High"])
+
+    async def do_nothing() -> None: ...
+
+    engine = desk.engine(*lines, tools=[low, high], store=BetweenWaits(desk.store, do_nothing, dies=True))
+    with pytest.raises(StoreError):
+        await engine.run(lead, "Go.", id="t")
+    await desk.store.aclose()
+    engine = desk.engine("low done", "high done", "Done.", tools=[low, high])
+    assert await engine.settle("t:call00001:call00001:call00001", "blue")
+    assert (await engine.resume("t")).text == "Done."
 
 
 async def test_expired_question_of_a_sub_agent_is_rejected_alone(desk: Desk) -> None:
