@@ -19,7 +19,11 @@ STYLE = tomllib.loads((ROOT / ".ci" / "style.toml").read_text(encoding="utf-8"))
 LIMITS = STYLE["pages"]
 WORDS = [(re.compile(pattern, re.IGNORECASE), instead) for pattern, instead in STYLE["words"].items()]
 NAMES = STYLE["names"]
-REFUSED_NAMES = [(re.compile(f"_*({pattern})_*"), instead) for pattern, instead in NAMES["refused"].items()]
+REFUSED_NAMES, REFUSED_IN_PRODUCTS = (
+    [(re.compile(f"_*({pattern})_*"), instead) for pattern, instead in NAMES[kind].items()]
+    for kind in ("refused", "refused_in_products")
+)
+PRODUCTS = ["engine/*", "states/*", "packages/*"]
 RIDDLE = re.compile(STYLE["docstrings"]["riddle"])
 SOURCES = ("engine", "states", "packages", "examples", "tests", "bench", ".ci")
 PAGES = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "tests", "bench")
@@ -74,14 +78,22 @@ def problems_of_source(path: Path) -> Iterator[tuple[int, str]]:
         for offset, problem in problems_of_words(passage):
             yield line + offset, problem
     allowed = [name for name, places in NAMES["exceptions"].items() if _matches(path, places)]
-    yield from problems_of_names(nodes, allowed)
+    refused = REFUSED_NAMES + (REFUSED_IN_PRODUCTS if _matches(path, PRODUCTS) else [])
+    yield from problems_of_names(nodes, allowed, refused)
     yield from problems_of_test_names(nodes)
 
 
-def problems_of_names(nodes: Iterable[ast.AST], allowed: Container[str] = ()) -> Iterator[tuple[int, str]]:
-    """Yield a complaint for each bound name, except those `allowed`, whose meaning its reader has to guess."""
+def problems_of_names(
+    nodes: Iterable[ast.AST],
+    allowed: Container[str] = (),
+    refused: Iterable[tuple[re.Pattern[str], str]] = REFUSED_NAMES,
+) -> Iterator[tuple[int, str]]:
+    """Yield a complaint for each bound name that is `refused`, since its reader has to guess its meaning.
+
+    Those `allowed` stay.
+    """
     for line, name in bound_names(nodes):
-        for pattern, instead in REFUSED_NAMES:
+        for pattern, instead in refused:
             if pattern.fullmatch(name) and name not in allowed:
                 yield line, f'the name "{name}": write {instead}'
 

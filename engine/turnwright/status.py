@@ -74,9 +74,9 @@ def describe_activity(state: State) -> str:
 
 def describe_lost_driver(state: State, *, crashed: bool) -> str:
     """Return how a turn lost its driver, which crashed or released it: "Crashed while running tools"."""
-    doing = describe_activity(state)
-    when = f"{doing[0].lower()}{doing[1:]}"
-    return f"{'Crashed' if crashed else 'Released'} {when if doing == _BETWEEN else f'while {when}'}"
+    activity = describe_activity(state)
+    when = f"{activity[0].lower()}{activity[1:]}"
+    return f"{'Crashed' if crashed else 'Released'} {when if activity == _BETWEEN else f'while {when}'}"
 
 
 def describe_pause(answers: int) -> str:

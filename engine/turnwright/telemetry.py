@@ -63,7 +63,7 @@ class TurnWork(Struct, eq=False, kw_only=True):
     """One segment of a turn, from its claim to its release.
 
     `turn` is a copy of the turn at its last journaled fact, and `state` is its state in the journal. `model` is None if
-    the turn is only ended. `begun` are the first facts of a new turn. When the block ends, `released` is empty for a
+    the turn is only ended. `first_facts` are those of a new turn. When the block ends, `released` is empty for a
     turn that ended or paused, or says why it was released earlier: `lease_lost`, `canceled` or `error`.
     """
 
@@ -71,7 +71,7 @@ class TurnWork(Struct, eq=False, kw_only=True):
     epoch: int
     started: f.TurnStarted
     turn: Turn
-    begun: tuple[f.Fact, ...] = ()
+    first_facts: tuple[f.Fact, ...] = ()
     model: Model | None = None
     released: str = ""
     state: State = State.CHECK
@@ -222,7 +222,7 @@ class ObservedSegment:
         #: The turn itself. The telemetry receives copies, so that it changes nothing.
         self.turn = work.turn
         work.turn = work.turn.copy()
-        self._state = State.CHECK if self.work.begun else self.turn.state
+        self._state = State.CHECK if self.work.first_facts else self.turn.state
         self._observer: TurnTelemetry | None = None
         try:
             self._observer = telemetry.turn(self.work)
@@ -239,7 +239,7 @@ class ObservedSegment:
             epoch=journal.claim.epoch,
             started=journal.started,
             turn=journal.machine.turn,
-            begun=tuple(fact for _, fact in journal.fold.facts) if new else (),
+            first_facts=tuple(fact for _, fact in journal.fold.facts) if new else (),
         )
 
         def read_time(interrupt: str) -> float | None:
@@ -249,7 +249,7 @@ class ObservedSegment:
 
     def __enter__(self) -> None:
         self._guarded.__enter__()
-        self.journaled(self.work.begun)
+        self.journaled(self.work.first_facts)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

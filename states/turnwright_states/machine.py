@@ -721,8 +721,8 @@ class TurnMachine:
         None if it does not start: a rule refused it, asks a person, or ended the turn.
         """
         verdicts = self._judge_call(event, call, changed)
-        asking = [] if verdicts is None else [verdict for verdict in verdicts if verdict.broken == "ask"]
-        if not asking:
+        asking_verdicts = [] if verdicts is None else [verdict for verdict in verdicts if verdict.broken == "ask"]
+        if not asking_verdicts:
             return verdicts
         question = construct_unchecked(
             CallWaitingInput,
@@ -730,7 +730,7 @@ class TurnMachine:
             interrupt_kind=InterruptKind.APPROVAL,
             restricted=self.turn.restricted,
         )
-        interrupt = _with_rules(batch.ask(self.turn, call, question)[0], asking)
+        interrupt = _with_rules(batch.ask(self.turn, call, question)[0], asking_verdicts)
         fact = f.CallWaiting(
             self._elapsed,
             self.turn.state,

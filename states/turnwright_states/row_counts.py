@@ -38,10 +38,12 @@ class RowCounts:
         return cls((0,) * len(CHART.rows))
 
     def __add__(self, other: "RowCounts") -> "RowCounts":
-        return RowCounts(tuple(count + more for count, more in zip(self.taken, other.taken, strict=True)))
+        return RowCounts(tuple(count + other_count for count, other_count in zip(self.taken, other.taken, strict=True)))
 
     def __sub__(self, before: "RowCounts") -> "RowCounts":
-        return RowCounts(tuple(count - less for count, less in zip(self.taken, before.taken, strict=True)))
+        return RowCounts(
+            tuple(count - count_before for count, count_before in zip(self.taken, before.taken, strict=True))
+        )
 
     @property
     def covered(self) -> int:

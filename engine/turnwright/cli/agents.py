@@ -99,8 +99,8 @@ class OfferedTools:
     """The tools of a module, by name. `module` is the value of `--tools`, and else the configuration's."""
 
     def __init__(self, config: "Config", module: str | None) -> None:
-        chosen = choose_tools(module or config.settings.tools, Path(config.settings.root))
-        self.by_name: Mapping[str, Tool] = {tool.name: tool for tool in chosen.tools}
+        toolset = choose_tools(module or config.settings.tools, Path(config.settings.root))
+        self.by_name: Mapping[str, Tool] = {tool.name: tool for tool in toolset.tools}
 
     def class_for(self, agent: Agent, helpers: Sequence[AgentTool]) -> ToolClass | None:
         """Return the class of an agent's tools (`class_of`); None if it names tools that are not offered."""

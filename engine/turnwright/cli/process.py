@@ -98,16 +98,16 @@ class Output:
 
     def __init__(self, *, alone: bool = False) -> None:
         self._stream: TextIO = _claim_stdout() if alone else sys.stdout
-        self._gone = False
+        self._is_gone = False
 
     def write(self, *lines: str) -> None:
-        if self._gone:
+        if self._is_gone:
             return
         try:
             self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
         except OSError as error:
-            self._gone = True
+            self._is_gone = True
             with suppress(OSError):
                 # The rest of the buffer would be written again at the exit, and fail again.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())

@@ -114,8 +114,8 @@ async def find_session(store: Store, *, prefix: str) -> str:
         [prefix] if prefix in ids else [session_id for session_id in ids if prefix and session_id.startswith(prefix)]
     )
     if len(matches) > 1:
-        some = listed([cut_line(session_id) for session_id in matches])
-        raise ConfigError(f"{prefix} is ambiguous: {len(matches)} sessions begin so: {some}: write more of the id")
+        sessions = listed([cut_line(session_id) for session_id in matches])
+        raise ConfigError(f"{prefix} is ambiguous: {len(matches)} sessions begin so: {sessions}: write more of the id")
     return matches[0] if matches else prefix
 
 

@@ -88,7 +88,7 @@ def show(
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, begun, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
@@ -110,7 +110,7 @@ def show(
             print_lines(_message_lines(message, below, broken), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
             print_lines(_begun(facts))
-        flags, elsewhere = store_flag(store), not by_command_line(begun.metadata)
+        flags, elsewhere = store_flag(store), not by_command_line(started.metadata)
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
@@ -120,9 +120,11 @@ def show(
 def _begun(facts: Journal) -> list[str]:
     """Return the calls that had started when the driver went."""
     settled = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
-    begun = dict.fromkeys(fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled)
+    open_calls = dict.fromkeys(
+        fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled
+    )
     tools = tool_names(fact for _, fact in facts)
-    return [f"{cut_line(tools[call])} ({call}) had started, and has no result" for call in begun]
+    return [f"{cut_line(tools[call])} ({call}) had started, and has no result" for call in open_calls]
 
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
@@ -203,15 +205,15 @@ async def _turn(
     The last one are its approvals that cover equal calls now: of a turn without a session, until it ends.
     """
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
-    begun, root = first_fact(turn, facts), root_of(turn)
+    started, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
         with suppress(TurnNotFoundError):  # a turn may have a colon in its id and no root
-            begun = first_fact(root, await store.facts(root))
+            started = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     _, driver = await driving_status(store, await store.get(turn))
     stand = result.outcome is None or first_fact(turn, facts).session is not None
     approvals = await approvals_in(store, turn, facts) if stand else []
-    return result, facts, await sub_turns(store, turn, facts), begun, told_to_stop, driver, approvals
+    return result, facts, await sub_turns(store, turn, facts), started, told_to_stop, driver, approvals
 
 
 def _print_test(make: Callable[[], str]) -> None:

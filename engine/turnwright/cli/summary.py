@@ -66,13 +66,13 @@ def closing_lines(
     the text on the screen above the lines: a limit that it names first is not named again. `driver` is the turn's, if
     it is known.
     """
-    flags, lost = store_flag(store) + service, not outlives_process(store)
+    flags, is_lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
-        lines = _paused(result, flags, lost=lost, elsewhere=elsewhere)
+        lines = _paused(result, flags, is_lost=is_lost, elsewhere=elsewhere)
     elif result.outcome is None:
         lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop, driver=driver)]
     else:
-        lines = _ended(result, flags, hints=hints and not lost, elsewhere=elsewhere, verbose=verbose, above=above)
+        lines = _ended(result, flags, hints=hints and not is_lost, elsewhere=elsewhere, verbose=verbose, above=above)
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"Store: {password_hint(store)}.")
     lines += [f"Not delivered: {cut_line(text, 600)}" for text in result.undelivered]
@@ -160,18 +160,18 @@ def _tokens(result: TurnResult) -> list[str]:
 def _unfinished(
     result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool, driver: DriverStatus | None
 ) -> str:
-    lost = driver in (DriverStatus.CRASHED, DriverStatus.LEFT)
+    is_driverless = driver in (DriverStatus.CRASHED, DriverStatus.LEFT)
     begins = f"In {result.state}"
-    if lost and isinstance(result.state, State):
+    if is_driverless and isinstance(result.state, State):
         begins = describe_lost_driver(result.state, crashed=driver is DriverStatus.CRASHED)
-    if_gone = "" if lost else "If its driver is gone, "
+    if_gone = "" if is_driverless else "If its driver is gone, "
     if told_to_stop:
         ends = ended_by(result.id, flags, elsewhere=elsewhere)
         return f"{begins}, and asked to stop. {if_gone}{ends} ends it."
     again = resumed_by(result.id, flags, elsewhere=elsewhere)
     if result.state is QUEUED:
         return f"In {result.state}: no worker has claimed it yet. Start `turnwright worker`, or {again} drives it."
-    return f"{begins}{': ' if lost else f'. {if_gone}'}{again} resumes it."
+    return f"{begins}{': ' if is_driverless else f'. {if_gone}'}{again} resumes it."
 
 
 def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str) -> list[str]:
@@ -204,13 +204,13 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
     return [line for line in lines if line]
 
 
-def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> list[str]:
+def _paused(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -> list[str]:
     waits = len(result.interrupts) - len(result.answered)
     lines = [f"{describe_pause(waits)}."]
     if not waits:
         again = resumed_by(result.id, flags, elsewhere=elsewhere)
         lines = [f"{describe_pause(waits)}; {again} resumes it."]
-    if lost:
+    if is_lost:
         lines.append("  Nobody can answer it: its store was in memory and is gone. Use another --store.")
     # An interrupt of a sub-agent is answered in the root turn.
     root, _, calls = result.id.partition(":")
@@ -219,7 +219,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
         first, *rest = spelled(words(interrupt)).split("\n")
         lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
         lines += _about(interrupt)
-        if lost:
+        if is_lost:
             continue
         if interrupt.id in result.answered:
             lines.append("    answered")
@@ -229,7 +229,7 @@ def _paused(result: TurnResult, flags: str, *, lost: bool, elsewhere: bool) -> l
             if interrupt.kind is InterruptKind.RESULT:
                 lines.append(f'    turnwright settle {interrupt.key}{flags} --result "..."')
             lines.append(f"    {command} {_how(interrupt.kind, path + interrupt.id)}{by}")
-    if elsewhere and waits and not lost:
+    if elsewhere and waits and not is_lost:
         lines.append(f"  Then {resumed_by(result.id, flags, elsewhere=True)} resumes the turn.")
     return lines
 

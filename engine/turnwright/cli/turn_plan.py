@@ -81,34 +81,34 @@ def plan_turn(
     for_all = said_so if steps is None else configuration(config, shared)
     options = for_all.engine_options()
     if flagged or before is None:
-        chosen, helper_agents = choose_agent(turn_flags.agent, flags.agents, said_so)
+        agent, helper_agents = choose_agent(turn_flags.agent, flags.agents, said_so)
         if not flagged:
             _say_unused(Path(*said_so.settings.agents[:1] or [AGENTS_FILE]))
-        chosen, helpers = (
-            said_so.prepared(chosen),
+        agent, helpers = (
+            said_so.prepared(agent),
             agent_tools(for_all.prepared(helper.agent) for helper in helper_agents),
         )
     else:
         limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
-        chosen, helpers = with_limits(_agent_again(before, saved), limits), saved.helpers()
+        agent, helpers = with_limits(_agent_again(before, saved), limits), saved.helpers()
         options["limits"] = saved.limits or before.limits
     url = said_so.settings.base_url if before is None else saved.endpoint(flags.base_url)
     timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
     if flags.base_url is not None and flags.model is not None:
         _need_endpoint(flags.model, url)
     model_asked = (
-        flags.model or (chosen.model if flagged else None) or saved.model or chosen.model or said_so.settings.model
+        flags.model or (agent.model if flagged else None) or saved.model or agent.model or said_so.settings.model
     )
     model_id = model_named(model_asked, url)
     if not service.embedded and flags.model is not None:
-        chosen = chosen.model_copy(update={"model": model_id})  # workers know of a turn only what its journal has
+        agent = agent.model_copy(update={"model": model_id})  # workers know of a turn only what its journal has
     tools = flags.tools or saved.tools or said_so.settings.tools
     root = flags.root or saved.root or Path(said_so.settings.root)
     hooks = flags.hooks or saved.hooks or said_so.settings.hooks
     acting, checking = choose_hooks(hooks)
     if before is not None:
         _need_code(before, acting, checking)
-    sources = saved.agents if not flagged and before is not None else _sources_of_code(chosen, helpers, flags, said_so)
+    sources = saved.agents if not flagged and before is not None else _sources_of_code(agent, helpers, flags, said_so)
     servers = flags.mcp or saved.mcp or tuple(map(Path, said_so.settings.mcp))
     saved = SavedOptions.of(
         model=model_id,
@@ -126,7 +126,7 @@ def plan_turn(
     earlier = {} if before is None else SavedOptions.others_in(before.metadata)
     all_metadata = {**earlier, **metadata, **saved.to_json()}
     if service.embedded:
-        models: tuple[Model, Callable[[str], Model]] = open_models(model_id, chosen, url, timeout)
+        models: tuple[Model, Callable[[str], Model]] = open_models(model_id, agent, url, timeout)
     else:
         models = WorkersModel(model_id), WorkersModel.named
     opening = open_engine(
@@ -143,14 +143,14 @@ def plan_turn(
     )
     if before is not None and not flagged:
         settings = merge_settings(settings_in(before), settings)
-    return TurnPlan(chosen, opening, options["limits"], all_metadata, settings)
+    return TurnPlan(agent, opening, options["limits"], all_metadata, settings)
 
 
 def _sources_of_code(
-    chosen: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, config: "Config"
+    agent: Agent, helpers: Sequence[AgentTool], flags: DriverFlags, config: "Config"
 ) -> tuple[str, ...]:
     """Return the sources of the agents if one has code, which is loaded again when the turn is resumed."""
-    if not any(agent.code for agent in (chosen, *(helper.agent for helper in helpers))):
+    if not any(member.code for member in (agent, *(helper.agent for helper in helpers))):
         return ()
     return config.agent_sources() if flags.agents is None else (flags.agents,)
 
@@ -181,10 +181,10 @@ def _agent_again(before: TurnStarted, saved: SavedOptions) -> Agent:
 
 def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]) -> None:
     """Raise `ConfigError` if hooks or guardrails of the earlier turn's engine are missing: a new turn keeps them."""
-    lost = missing_names(before.hooks, hooks), missing_names(before.guardrails, guardrails)
-    if any(lost):
+    missing = missing_names(before.hooks, hooks), missing_names(before.guardrails, guardrails)
+    if any(missing):
         raise ConfigError(
-            f"the earlier turn had {code_words(*lost)} of its engine, missing here: name the modules with --hooks"
+            f"the earlier turn had {code_words(*missing)} of its engine, missing here: name the modules with --hooks"
         )
 
 

@@ -152,8 +152,8 @@ async def _summarize(store: Store) -> int:
 
     summarized = 0
     if isinstance(store, SummaryStore):
-        while some := await summarize_turns(store, store, redactor().hide, limit=_AT_ONCE):
-            summarized += some
+        while batch_size := await summarize_turns(store, store, redactor().hide, limit=_AT_ONCE):
+            summarized += batch_size
     return summarized
 
 

@@ -421,12 +421,12 @@ def _checked_call(
     problem, loop_key, values = incomplete, None, None
     retried = segment.machine.turn.tool_retries
     prepared = segment.journal.transcript.prepared
-    chosen = None if prepared is None else prepared.tools
+    step_tools = None if prepared is None else prepared.tools
     if tool is None:
-        tools = ", ".join(segment.tools if chosen is None else chosen) or "none"
+        tools = ", ".join(segment.tools if step_tools is None else step_tools) or "none"
         problem = f"there is no tool {cut_clean(call.name, _SHOWN_NAME)!r}; the tools are: {tools}"
-    elif chosen is not None and tool.name not in chosen:
-        problem = f"{tool.name} may not be called in this step; its tools are: {', '.join(chosen) or 'none'}"
+    elif step_tools is not None and tool.name not in step_tools:
+        problem = f"{tool.name} may not be called in this step; its tools are: {', '.join(step_tools) or 'none'}"
     elif tool.name in retried and retried[tool.name] > tool.retries:
         problem = (
             f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"

@@ -453,7 +453,7 @@ class Dependencies(msgspec.Struct, frozen=True):
             tools: Mapping[str, Tool] | None = None
             with suppress(ConfigError):
                 tools = self.tools_for(caller)
-                agents += [called for called in _called_agents(tools) if called not in agents]
+                agents += [sub_agent for sub_agent in _called_agents(tools) if sub_agent not in agents]
             yield caller, tools
 
     def _tools_for(self, agent: Agent) -> AgentTools:
@@ -466,8 +466,8 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 def _called_agents(tools: Mapping[str, Tool]) -> list[Agent]:
     """Return the agents that run as sub-agents when these tools are called."""
-    called = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
-    return [agent for agent in called if isinstance(agent, Agent)]
+    sub_agents = (getattr(tool, "agent", None) for tool in tools.values() if tool.delegates)
+    return [agent for agent in sub_agents if isinstance(agent, Agent)]
 
 
 def engine_limits(limits: Limits | None, tool_timeout: float | NotGiven | None) -> Limits:

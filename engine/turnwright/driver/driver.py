@@ -87,7 +87,7 @@ class Driver:
     async def drive(
         self,
         turn_id: str,
-        begun: NewTurnClaim | None = None,
+        new_turn: NewTurnClaim | None = None,
         *,
         claim: Claim | None = None,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
@@ -98,7 +98,7 @@ class Driver:
     ) -> TurnResult | None:
         """Drive a turn until it ends or pauses. Returns at once if it already has.
 
-        `begun` is a turn that was just written, and `claim` is the claim of another turn. Without them the turn is
+        `new_turn` was just written, and `claim` is the claim of another turn. Without them the turn is
         claimed here, also from living drivers in `abandoned`. Only the part of its journal that is not in `fold` is
         read. `claimed` is called with the epoch of each claim that is made here, and `opened` each time that the turn
         was found to have what it needs here, but for dependencies.
@@ -108,8 +108,8 @@ class Driver:
         `TurnBusyError`, `LeaseLostError`, `StoreError`, and `CannotRunError` if the turn's tools, model or dependencies
         are missing.
         """
-        if begun is not None:
-            claim = begun.claim
+        if new_turn is not None:
+            claim = new_turn.claim
         elif claim is None:
             if (await self._store.get(turn_id)).status.outcome is not None:
                 return None  # nothing is left to do, so neither its tools nor its model are needed
@@ -117,13 +117,13 @@ class Driver:
         claim.abandoned = abandoned
         if claimed is not None:
             claimed(claim.epoch)
-        if begun is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
+        if new_turn is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # An abort needs neither tools nor model.
             if opened is not None:
                 opened()
             return await end_claimed(self._store, claim, self._listeners, fold)
-        with going_on(turn_id) if begun is None else NO_CONTEXT:
-            segment = await self._drive_claimed(claim, begun, fold, supplied, opened)
+        with going_on(turn_id) if new_turn is None else NO_CONTEXT:
+            segment = await self._drive_claimed(claim, new_turn, fold, supplied, opened)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
@@ -157,7 +157,7 @@ class Driver:
     async def _drive_claimed(
         self,
         claim: Claim,
-        begun: NewTurnClaim | None,
+        new_turn: NewTurnClaim | None,
         fold: JournalFold | None,
         supplied: Supplied,
         opened: Callable[[], None] | None,
@@ -176,7 +176,7 @@ class Driver:
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
-                segment = await self._opened(claim, begun, fold, supplied)
+                segment = await self._opened(claim, new_turn, fold, supplied)
                 self.segments[turn_id] = segment
                 if opened is not None:
                     opened()
@@ -210,7 +210,7 @@ class Driver:
         return segment
 
     async def _opened(
-        self, claim: Claim, begun: NewTurnClaim | None, fold: JournalFold | None, supplied: Supplied
+        self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplied: Supplied
     ) -> Segment:
         """Return a claimed turn, ready to be driven but for its dependencies."""
         setup = self._setup
@@ -222,7 +222,7 @@ class Driver:
                 self._listeners,
                 self._histories,
                 self._delegate,
-                begun,
+                new_turn,
                 fold,
                 supplied.agent,
             )
@@ -364,30 +364,30 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     listeners: Listeners | None,
     histories: SessionHistories,
     delegate: Delegation,
-    begun: NewTurnClaim | None = None,
+    new_turn: NewTurnClaim | None = None,
     fold: JournalFold | None = None,
     given_agent: Agent | None = None,
 ) -> Segment:
     """Return a claimed turn, ready to be driven but for its dependencies.
 
-    A turn that was just `begun`, or is in `fold`, is not read again. `given_agent` has the code of its agent, if the
-    caller has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the agent's
-    code is missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal cannot be read.
+    A `new_turn`, which was just written, or one in `fold` is not read again. `given_agent` has the code of its agent,
+    if the caller has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the
+    agent's code is missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal is unreadable.
     """
-    if begun is None:
+    if new_turn is None:
         journal = await TurnJournal.open(store, claim, listeners, setup.now, fold)
         now = journal.machine.turn
         about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
         _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
         agent = _agent(journal, setup, given_agent)
     else:
-        fold = JournalFold(claim.turn, list(enumerate(begun.facts, start=1)), begun.machine)
+        fold = JournalFold(claim.turn, list(enumerate(new_turn.facts, start=1)), new_turn.machine)
         journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
-        agent = begun.agent
-        journal.log(begun.facts)
+        agent = new_turn.agent
+        journal.log(new_turn.facts)
     _need_tools(journal, setup)
     model = setup.model_for(agent)
-    if begun is None and journal.machine.turn.limits.cost is not None:
+    if new_turn is None and journal.machine.turn.limits.cost is not None:
         setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
     if model.name != journal.started.model:
         facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
@@ -396,7 +396,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     started = journal.started
     if started.session is not None or started.continue_from is not None or started.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile
-        earlier = {} if begun is None else begun.earlier
+        earlier = {} if new_turn is None else new_turn.earlier
         paired = partial(_paired, claim.turn, setup)
         history = await histories.before(claim.turn, started, model.name, earlier, paired)
     segment = Segment(setup, journal, agent=agent, model=model, history=history)

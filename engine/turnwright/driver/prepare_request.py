@@ -108,8 +108,8 @@ class PrepareRequest:
         names = await ask(subject, function, segment.context(), offered, grace=segment.setup.cancel_grace)
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise HookFailedError(f"{subject} returned {shown(names)}: return a list of names")
-        chosen = subset(subject, names, offered)
-        return None if chosen == offered else chosen
+        chosen_names = subset(subject, names, offered)
+        return None if chosen_names == offered else chosen_names
 
 
 class _Changes:
@@ -167,18 +167,18 @@ class _Changes:
 
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
         """Return the tools that the request had, out of these names, in its order."""
-        chosen = subset(hook.what, _texts(hook, "tools", tools), self._offered)
-        return chosen if self.tools is None else tuple(name for name in self.tools if name in chosen)
+        chosen_names = subset(hook.what, _texts(hook, "tools", tools), self._offered)
+        return chosen_names if self.tools is None else tuple(name for name in self.tools if name in chosen_names)
 
 
 def subset(subject: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
     """Return the offered tools that are among these names. Raises `HookFailedError` for a name that is not offered."""
-    chosen = list(names)
-    unknown = [str(name) for name in chosen if name not in offered]
+    chosen_names = list(names)
+    unknown = [str(name) for name in chosen_names if name not in offered]
     if unknown:
         listed = ", ".join(sorted(unknown))[:80]
         raise HookFailedError(f"{subject} returned tools that the agent does not have: {listed}")
-    return tuple(name for name in offered if name in chosen)
+    return tuple(name for name in offered if name in chosen_names)
 
 
 def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:

@@ -319,8 +319,8 @@ class Segment:
         """Return the model without its observer, which knows neither its server nor its capabilities."""
         if model is None:
             prepared = self.journal.transcript.prepared
-            chosen = None if prepared is None else prepared.model
-            return self._unobserved if chosen is None else self.find_model(chosen)
+            model_name = None if prepared is None else prepared.model
+            return self._unobserved if model_name is None else self.find_model(model_name)
         return self._unobserved if model is self.model else model
 
     @property
@@ -343,8 +343,8 @@ class Segment:
         if name not in self._step_models:
             model = self.setup.model_for(self.agent.model_copy(update={"model": name}))
             observer, price = self.journal.observer, self.setup.price_for(model)
-            called = model if observer is None else observer.observed(model, price, self._timed_out)
-            self._step_models[name] = model, called
+            observed_model = model if observer is None else observer.observed(model, price, self._timed_out)
+            self._step_models[name] = model, observed_model
         return self._step_models[name][0]
 
     def _timed_out(self) -> bool:

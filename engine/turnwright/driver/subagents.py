@@ -150,11 +150,11 @@ def agent_tool(
     described = description or agent.description
     if not described.strip():
         raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description, by which models choose it")
-    called = name or agent.tool_name
-    if not called:
+    tool_name = name or agent.tool_name
+    if not tool_name:
         why = "its name has no letter or digit of ASCII for its tool: rename it, or give agent_tool(name=...)"
         raise ConfigError(f"agent {agent.name!r}: {why}")
-    return AgentTool(agent, name=called, description=described, **options)
+    return AgentTool(agent, name=tool_name, description=described, **options)
 
 
 def agent_tools(agents: Iterable[Agent[D, object]]) -> list[AgentTool[D]]:
@@ -227,12 +227,12 @@ class SubagentCalls:
             return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=nothing))  # its turn has not begun
 
     async def _drive_on(
-        self, child: str, call: Call, begun: NewTurnClaim | None
+        self, child: str, call: Call, new_turn: NewTurnClaim | None
     ) -> CallSettledInput | CallWaitingInput:
         while True:
             async with background_task(self._pass_on_an_abort, child):
-                await self._drive_when_free(child, begun)
-            begun = None
+                await self._drive_when_free(child, new_turn)
+            new_turn = None
             facts = await self._store.facts(child)
             result = result_of(child, facts)
             if result.outcome is not None:
@@ -243,10 +243,10 @@ class SubagentCalls:
             for interrupt in result.interrupts:
                 await self._store.post(answer_item(child, interrupt.id, unanswered(interrupt, _NO_PAUSE)))
 
-    async def _drive_when_free(self, child: str, begun: NewTurnClaim | None) -> None:
+    async def _drive_when_free(self, child: str, new_turn: NewTurnClaim | None) -> None:
         while True:
             try:
-                await self._drive(child, begun)
+                await self._drive(child, new_turn)
             except TurnBusyError:
                 # Another process is ending it, or the store has yet to notice that its last driver died.
                 await anyio.sleep(self._segment.setup.poll_interval)

@@ -94,7 +94,7 @@ class TurnBlock(SpanBlock):
         before = [last.get(turn) for turn in (work.id, start.continue_from, start.forked_from) if turn is not None]
         links = [trace.Link(span_context) for span_context in before if span_context is not None]
         name = f"invoke_agent {work.agent}".strip()
-        content_of = self._prompt if full and work.begun else None
+        content_of = self._prompt if full and work.first_facts else None
         super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, content_of=content_of)
         self._work = work
         self._measured = measured

@@ -57,13 +57,13 @@ class InProcessTurns:
     async def run(
         self,
         turn_id: str,
-        begun: NewTurnClaim | None = None,
+        new_turn: NewTurnClaim | None = None,
         fold: JournalFold | None = None,
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
         try:
-            rests = await self._driver.drive(turn_id, begun, fold=fold, supplied=supplied)
+            rests = await self._driver.drive(turn_id, new_turn, fold=fold, supplied=supplied)
         except BaseException as error:
             await self._close_followers(turn_id, error)
             raise

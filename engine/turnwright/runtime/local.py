@@ -60,7 +60,7 @@ class Local:
         #: Whether the store may have had more turns than places the last time.
         self._may_have_more = False
         #: Whether the store could not be reached the last time.
-        self._lost = False
+        self._is_lost = False
 
     def bind(self, work: WorkerApi) -> None:
         """See `Runtime.bind`."""
@@ -132,11 +132,11 @@ class Local:
         try:
             due = await self._work.claim_due(limit, [*skipped, *self._running])
         except StoreError as error:
-            if not self._lost:
+            if not self._is_lost:
                 _LOG.warning("no turn is resumed until the store can be reached again: %s", error)
-            self._lost = True
+            self._is_lost = True
             return ()
-        self._lost = False
+        self._is_lost = False
         return due
 
     async def _drive(self, claim: Claim) -> None:

@@ -41,7 +41,7 @@ class SubmittedTurns:
     async def run(
         self,
         turn_id: str,
-        begun: NewTurnClaim | None = None,
+        new_turn: NewTurnClaim | None = None,
         fold: JournalFold | None = None,  # noqa: ARG002 (as `InProcessTurns`)
         supplied: Supplied = NOTHING_SUPPLIED,  # noqa: ARG002 (likewise: the workers have their own)
     ) -> TurnResult:
@@ -49,7 +49,7 @@ class SubmittedTurns:
 
         Raises `CannotRunError` if no worker will drive it.
         """
-        if begun is not None:
+        if new_turn is not None:
             await submit_new(self._runtime, turn_id)
         else:
             await self._submit(turn_id)

@@ -61,7 +61,7 @@ class _StoredTurn:
     status: Status
     updated_at: float
     #: The last span is still open: it ends at `written_at`.
-    begun: list[ClaimSpan]
+    spans: list[ClaimSpan]
     #: The time of the last fact.
     written_at: float
     owner: str | None
@@ -88,7 +88,7 @@ class _StoredTurn:
     @property
     def claim_spans(self) -> list[ClaimSpan]:
         """The spans of the facts so far. A turn is created with facts, so there is at least one."""
-        *ended, last = self.begun
+        *ended, last = self.spans
         return [*ended, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
 
 
@@ -129,8 +129,8 @@ class MemoryStore:
             for row in await self.turns(session=new.session, live=True):
                 raise SessionBusyError(new.session, row.id)
         at = new.created_at
-        begun = [ClaimSpan(1, int(driven), self.owner, at, at)]
-        turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, begun, at, self.owner)
+        spans = [ClaimSpan(1, int(driven), self.owner, at, at)]
+        turn = _StoredTurn(new, next(self._numbers), list(facts), len(facts), status, at, spans, at, self.owner)
         self._turns[new.id] = turn
         self._place(turn)
         self._notify(new.id, facts, 0, at)
@@ -171,7 +171,7 @@ class MemoryStore:
             if claim.seq != turn.seq:
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one, {turn.seq}")
             if claim.unrecorded_owner is not None:
-                turn.begun = [
+                turn.spans = [
                     *turn.claim_spans,
                     ClaimSpan(claim.seq + 1, claim.epoch, claim.unrecorded_owner, now, now),
                 ]

@@ -94,15 +94,15 @@ class _Page:
     def rules(self, rules: RuleList | None) -> Iterator[str]:
         if rules is None:
             return
-        totals, none = self._totals, OfRule()
+        totals, no_runs = self._totals, OfRule()
         breaking = totals.breaking
         verb = "breaks" if breaking.runs == 1 else "break"
         yield f"<h2>Rules</h2><p>{count(breaking.runs, 'run')} of {totals.runs:,} {verb} a rule"
         share = percent(breaking.failed, totals.failed)
         yield f"; {breaking.failed:,} of them failed, {share} of all failures.</p>" if self._labeled else ".</p>"
         rows = []
-        for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, none).runs):
-            broken = totals.rules.get(rule.name, none)
+        for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
+            broken = totals.rules.get(rule.name, no_runs)
             failed = f"{broken.failed:,}" if self._labeled else "?"
             rows.append((self._text(rule.name), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
         yield _table(("rule", "effect", ">runs", ">failed", ">calls"), rows)
@@ -140,7 +140,9 @@ class _Page:
 
     def limits(self) -> Iterator[str]:
         totals = self._totals
-        lost, label = (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
+        run_count, label = (
+            (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
+        )
         saved = "steps of failed runs saved" if self._labeled else "steps saved"
         yield "<h2>Limits against successes lost</h2>"
         yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
@@ -158,7 +160,7 @@ class _Page:
                 Line(
                     "lost",
                     label,
-                    [(tally.succeeded if self._labeled else tally.runs) / max(lost, 1) for tally in tallies],
+                    [(tally.succeeded if self._labeled else tally.runs) / max(run_count, 1) for tally in tallies],
                 ),
             )
             yield f'<div class="panel"><h3>{title}</h3>{curves(title, values, lines)}</div>'

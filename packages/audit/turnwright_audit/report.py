@@ -95,11 +95,11 @@ def rules_json(totals: Totals, rules: RuleList) -> dict[str, JsonValue]:
 
     A rule is an entry of a list: as a key, the name `password` would hide its value.
     """
-    none = OfRule()
+    no_runs = OfRule()
     return {
         "broken": msgspec.to_builtins(totals.breaking),
         "by_rule": [
-            {"rule": rule.name, "effect": rule.effect, **msgspec.to_builtins(totals.rules.get(rule.name, none))}
+            {"rule": rule.name, "effect": rule.effect, **msgspec.to_builtins(totals.rules.get(rule.name, no_runs))}
             for rule in rules.rules
         ],
     }

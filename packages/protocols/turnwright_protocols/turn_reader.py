@@ -157,7 +157,7 @@ class TurnReader:
         key: tuple[str, Kind] = (self.message, "text")
         draft = self._drafts.get(key)
         if draft is not None and draft.calls:
-            self._unsent |= {call: begun.arguments for call, begun in draft.calls.items()}
+            self._unsent |= {call: call_draft.arguments for call, call_draft in draft.calls.items()}
             draft.calls.clear()
             if not draft.pieces:
                 del self._drafts[key]
@@ -236,11 +236,11 @@ class TurnReader:
         if draft is None:
             return ()
         for call in calls:
-            begun = draft.calls.get(call.id)
-            rest = None if begun is None else begun.rest(call)
-            if begun is None or rest is None or (rest and not begun.open):
+            call_draft = draft.calls.get(call.id)
+            rest = None if call_draft is None else call_draft.rest(call)
+            if call_draft is None or rest is None or (rest and not call_draft.open):
                 break  # a client has the calls in the order in which it received them
-            if begun.open:
+            if call_draft.open:
                 if rest:
                     yield i.CallInputDeltaItem(call.id, rest)
                 yield i.CallInputEndItem(call.id)
@@ -342,10 +342,10 @@ class TurnReader:
     def _complete(self, message: str, kind: Kind, final: str) -> Generator[Item, None, bool]:
         """Complete one text of a message. Returns whether the part that was passed on is wrong."""
         draft = self._drafts.get((message, kind))
-        heard = "" if draft is None else "".join(draft.pieces)
-        is_valid = final.startswith(heard) and not (draft is not None and draft.calls)
-        if is_valid and final != heard:
-            yield from self._write(message, kind, final[len(heard) :])
+        text_so_far = "" if draft is None else "".join(draft.pieces)
+        is_valid = final.startswith(text_so_far) and not (draft is not None and draft.calls)
+        if is_valid and final != text_so_far:
+            yield from self._write(message, kind, final[len(text_so_far) :])
         draft = self._drafts.pop((message, kind), None)
         if draft is not None:
             yield from self._close(message, kind, draft)

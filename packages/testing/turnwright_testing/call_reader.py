@@ -24,12 +24,12 @@ class CallReader:
         self.loop_keys: dict[str, str] = {}
         #: The names that were offered, as the answer to an unknown one lists them; then those that were called.
         self._offered: list[str] = []
-        self._called: list[str] = []
+        self._called_names: list[str] = []
 
     @property
     def tools(self) -> tuple[str, ...]:
         """The names of the tools, each once."""
-        return tuple(dict.fromkeys([*self._offered, *self._called]))
+        return tuple(dict.fromkeys([*self._offered, *self._called_names]))
 
     @property
     def asked_in(self) -> dict[str, tuple[int, ...]]:
@@ -46,7 +46,7 @@ class CallReader:
             if call.invalid and listed != call.refused:
                 self._offered = self._offered or ([] if listed == "none" else listed.split(", "))
             elif turn.state is State.STREAM:
-                self._called.append(call.name)
+                self._called_names.append(call.name)
                 if call.key not in ("", call_key(call.name, call.arguments, call.raw, None)):
                     self.loop_keys[call.id] = call.key
                 elif not call.key and call.name not in turn.always_for:

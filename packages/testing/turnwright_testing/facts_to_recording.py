@@ -240,8 +240,8 @@ class _Reader:
         Those that never came back keep their places. One more is free as long as one that did come back is to run.
         """
         hanging = sum(state is CallState.STARTED for state in states.values())
-        tried = [state for call, state in states.items() if call in self._touched]
-        full = CallState.READY in states.values() and tried[-1:] == [CallState.STARTED]
+        call_states = [state for call, state in states.items() if call in self._touched]
+        full = CallState.READY in states.values() and call_states[-1:] == [CallState.STARTED]
         return max(hanging if full else hanging + 1, 1)
 
     # What people said, and what ended the turn.
@@ -404,5 +404,5 @@ def _failed_line(fact: f.AttemptFailed) -> ModelResponse | ModelError:
     """Return the line of a failed attempt."""
     if fact.cause is Cause.EMPTY_REPLY and not fact.partial:
         return ModelResponse(usage=fact.usage)
-    heard = ModelResponse(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
-    return ModelError(fact.message, cause=fact.cause, partial=heard)
+    partial_reply = ModelResponse(text=fact.partial, usage=fact.usage) if fact.partial or fact.usage else None
+    return ModelError(fact.message, cause=fact.cause, partial=partial_reply)

@@ -141,11 +141,11 @@ async def _items(line: Line | None, request: ModelRequest) -> AsyncIterator[Delt
 
 
 def _beginning(line: Cut) -> Iterator[Delta]:
-    heard = _heard(line)
-    if heard.reasoning:
-        yield ReasoningDelta(heard.reasoning)
-    if heard.text:
-        yield TextDelta(heard.text)
+    partial_reply = _heard(line)
+    if partial_reply.reasoning:
+        yield ReasoningDelta(partial_reply.reasoning)
+    if partial_reply.text:
+        yield TextDelta(partial_reply.text)
     yield from _called(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text))
 
 

@@ -245,10 +245,12 @@ class _Run:
 def _cases_of(target: Target) -> st.SearchStrategy[tuple[Agent, Scenario]]:
     def of(agent: Agent) -> st.SearchStrategy[tuple[Agent, Scenario]]:
         synthesis = target.build is Engine  # another may have one of its own
-        drawn = scenarios(
+        drawn_scenarios = scenarios(
             target.tools, agent=agent, run_tools=target.run_tools, synthesis=synthesis, values=target.values
         )
-        return st.tuples(st.just(agent), drawn.map(lambda scenario: replace(scenario, metadata=target.metadata)))
+        return st.tuples(
+            st.just(agent), drawn_scenarios.map(lambda scenario: replace(scenario, metadata=target.metadata))
+        )
 
     return st.one_of([of(agent) for agent in target.agents])
 

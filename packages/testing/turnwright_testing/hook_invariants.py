@@ -19,9 +19,11 @@ def within_reviews(driven: Driven) -> Check:
     """Refused replies and compactions stay within their limits. Source: docs/rules.md#reviews, #compaction."""
     limits = limits_of(driven)
     refused = sum(fact.retry for fact in facts_of(driven, f.Reviewed))
-    begun = sum(1 for _ in facts_of(driven, f.CompactionStarted))
+    compactions = sum(1 for _ in facts_of(driven, f.CompactionStarted))
     faults = [f"{refused} replies were refused, of {limits.output_retries}"] if refused > limits.output_retries else []
-    faults += [f"{begun} compactions, of {limits.max_compactions}"] if begun > limits.max_compactions else []
+    faults += (
+        [f"{compactions} compactions, of {limits.max_compactions}"] if compactions > limits.max_compactions else []
+    )
     return checked("refused replies <= output_retries, and compactions <= max_compactions", faults)
 
 

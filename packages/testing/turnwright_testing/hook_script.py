@@ -141,8 +141,8 @@ class DecidedCode:
 
     async def prepare_tools(self, ctx: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
         """Return the names of a step's tools."""
-        chosen = await self._ask(HookQuestion("prepare_tools", ctx, offered))
-        return [name for name in offered if name in chosen] if isinstance(chosen, tuple) else offered
+        answer = await self._ask(HookQuestion("prepare_tools", ctx, offered))
+        return [name for name in offered if name in answer] if isinstance(answer, tuple) else offered
 
     async def _ask(self, question: HookQuestion) -> Decision:
         decision = await self._decide(question)

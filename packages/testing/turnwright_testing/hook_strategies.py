@@ -43,14 +43,14 @@ _TEXTS: Final = ("", "Be brief.", "naïve ☃")
 def hook_scripts(tools: Sequence[Tool]) -> st.SearchStrategy[HookScript]:
     """Decisions of every hook, of `prepare_tools` and of an output validator. A few hooks decide, the others do not."""
     names = st.lists(st.sampled_from([tool.name for tool in tools]), max_size=2, unique=True) if tools else st.just([])
-    chosen = names.map(tuple)
+    name_tuples = names.map(tuple)
     return st.builds(
         HookScript,
-        before_model=_some(_requests(chosen)),
+        before_model=_some(_requests(name_tuples)),
         after_model=_some(st.builds(Refuses, st.sampled_from(["no", ""]))),
         before_tool=_some(_tool_decisions(tools)),
         after_tool=_some(st.builds(ReturnResult, st.sampled_from(["hidden", ""]) | json_values())),
-        prepare_tools=_some(chosen),
+        prepare_tools=_some(name_tuples),
         validator=_some(st.just(Refuses("not so"))),
     )
 

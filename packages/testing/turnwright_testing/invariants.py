@@ -199,7 +199,7 @@ def sends_sound_requests(driven: Driven) -> Check:
     faults: list[str] = []
     tool_names = list(driven.tools or ())
     prepared = [fact.tools for fact in facts_of(driven, f.RequestPrepared) if fact.tools is not None]
-    chosen = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared)]
+    allowed_offers = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared)]
     typed = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in driven.requests}
     if len(typed) > 1:
         faults.append("some requests offer the tool of the typed answer, and some do not")
@@ -209,8 +209,8 @@ def sends_sound_requests(driven: Driven) -> Check:
         if not request.messages or request.messages[-1].role == "assistant":
             faults.append(f"{where} ends with an assistant message")
         offered = [spec.name for spec in request.tools if spec.name != OUTPUT_TOOL]
-        if driven.tools is not None and offered not in chosen:
-            faults.append(f"{where} offers the tools {offered}, not {' or '.join(map(str, chosen))}")
+        if driven.tools is not None and offered not in allowed_offers:
+            faults.append(f"{where} offers the tools {offered}, not {' or '.join(map(str, allowed_offers))}")
     return checked(claim, faults)
 
 

@@ -63,25 +63,25 @@ def json_values() -> Values:
     )
 
 
-def values_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> Values:
-    """Values that fit `schema`, of the `chosen` strategies where they have its property or its type."""
-    return _Reader(schema, chosen).read(schema)
+def values_of(schema: Schema, strategies: ChosenValues = _NOTHING_CHOSEN) -> Values:
+    """Values that fit `schema`, of these `strategies` where they have its property or its type."""
+    return _Reader(schema, strategies).read(schema)
 
 
-def arguments_of(schema: Schema, chosen: ChosenValues = _NOTHING_CHOSEN) -> st.SearchStrategy[dict[str, JsonValue]]:
+def arguments_of(schema: Schema, strategies: ChosenValues = _NOTHING_CHOSEN) -> st.SearchStrategy[dict[str, JsonValue]]:
     """Generate arguments for a tool whose `parameters` are `schema`. See `values_of`."""
-    return values_of({**schema, "type": "object"}, chosen).map(_mapping)
+    return values_of({**schema, "type": "object"}, strategies).map(_mapping)
 
 
 def choose_values(tool: str, values: ArgumentValues) -> ChosenValues:
     """Return a user's strategies for the arguments of one tool. Dates, enums and the like become their JSON."""
-    chosen: dict[str, Values] = {}
+    strategies: dict[str, Values] = {}
     for name, strategy in values.items():
         if isinstance(name, type):
-            chosen[f"type:{_TYPES.get(name, name.__name__)}"] = strategy.map(_as_json)
+            strategies[f"type:{_TYPES.get(name, name.__name__)}"] = strategy.map(_as_json)
         elif "." not in name or name.startswith(f"{tool}."):
-            chosen[name.rpartition(".")[2]] = strategy.map(_as_json)
-    return chosen
+            strategies[name.rpartition(".")[2]] = strategy.map(_as_json)
+    return strategies
 
 
 def _as_json(value: object) -> JsonValue:
@@ -97,10 +97,10 @@ def _as_json(value: object) -> JsonValue:
     return value if isinstance(value, str | int | float | None) else str(value)
 
 
-def chosen_type(chosen: ChosenValues, kind: str, schema: Schema) -> str:
+def chosen_type(strategies: ChosenValues, kind: str, schema: Schema) -> str:
     """Return the name of the strategy that is chosen for the format or the type of a value; empty for none."""
     names = (f"type:{schema.get('format', kind)}", f"type:{kind}")
-    return next((name for name in names if name in chosen), "")
+    return next((name for name in names if name in strategies), "")
 
 
 def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
@@ -127,8 +127,8 @@ def misfits_of(schema: Schema) -> st.SearchStrategy[dict[str, JsonValue]]:
 class _Reader:
     """Reads the parts of one schema. A definition that refers to itself is read once, when it is drawn."""
 
-    def __init__(self, root: Schema, chosen: ChosenValues) -> None:
-        self._chosen = chosen
+    def __init__(self, root: Schema, strategies: ChosenValues) -> None:
+        self._strategies = strategies
         self._definitions = {**_mapping(root.get("definitions")), **_mapping(root.get("$defs"))}
         self._read: dict[str, Values] = {}
 
@@ -154,8 +154,8 @@ class _Reader:
         return st.one_of([self._kind(str(kind), schema) if kind in _ANY_TYPE else json_values() for kind in kinds])
 
     def _kind(self, kind: str, schema: Schema) -> Values:
-        name = chosen_type(self._chosen, kind, schema)
-        return self._chosen[name] if name else self._of_type(kind, schema)
+        name = chosen_type(self._strategies, kind, schema)
+        return self._strategies[name] if name else self._of_type(kind, schema)
 
     def _definition(self, name: str) -> Values:
         if name not in self._definitions:
@@ -187,7 +187,7 @@ class _Reader:
 
     def _object(self, schema: Schema) -> Values:
         properties = {
-            name: self._chosen[name] if name in self._chosen else self.read(inner)
+            name: self._strategies[name] if name in self._strategies else self.read(inner)
             for name, inner in _mapping(schema.get("properties")).items()
         }
         needed = schema.get("required")

@@ -124,8 +124,8 @@ class ModelSuite:
         assert (await self.reply(bench, Says(("a",), finish="stop"))).finish is Finish.STOP
         assert (await self.reply(bench, Says(("a",), finish="length"))).finish is Finish.LENGTH
         assert (await self.reply(bench, Says(("a",), finish="filter"))).finish is Finish.CONTENT_FILTER
-        called = await self.reply(bench, Says(calls=(SaidCall("id-1", "search"),), finish="calls"))
-        assert called.finish is Finish.STOP
+        reply = await self.reply(bench, Says(calls=(SaidCall("id-1", "search"),), finish="calls"))
+        assert reply.finish is Finish.STOP
 
     async def test_usage_is_the_providers_or_unknown(self, bench: ModelBench) -> None:
         """The usage is never a guess, and never zero for an unknown count."""

@@ -113,8 +113,8 @@ class _Report:
         except OSError as error:
             self._failed.append(f"--turnwright-rows-file: {error}")
         else:
-            drawn = f"turnwright diagram --format svg --coverage {shlex.quote(str(file))} > rows.svg"
-            self._summary.append(f"written to {file}; to see it: {drawn}")
+            command = f"turnwright diagram --format svg --coverage {shlex.quote(str(file))} > rows.svg"
+            self._summary.append(f"written to {file}; to see it: {command}")
 
 
 def _lines(counts: RowCounts, silent_workers: int) -> Iterator[str]:

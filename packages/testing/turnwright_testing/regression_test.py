@@ -48,9 +48,9 @@ def as_test(
     was, imports = result_of(turn_id, facts), Imports()
     with reading(turn_id):
         recording, notes = read_facts((fact for _, fact in facts), history)
-    kept_assertions, lost = _compared(was, recording)
+    kept_assertions, notes_of_losses = _compared(was, recording)
     body = [*_recording(recording, imports), "", "", *_test(was, kept_assertions, recording, imports)]
-    lines = [*_head(turn_id, (*notes, *lost), recorded), "", *imports.lines(), "", *body]
+    lines = [*_head(turn_id, (*notes, *notes_of_losses), recorded), "", *imports.lines(), "", *body]
     return "\n".join(lines) + "\n"
 
 
@@ -76,22 +76,22 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
     except (TurnwrightError, MachineError) as error:  # the machine refuses facts that somebody changed
         raise PlaybackError(f"turn {was.id} cannot be played again as it was recorded: {error}") from error
     kept_assertions: list[tuple[str, object]] = []
-    lost: list[str] = []
+    notes: list[str] = []
     for assertion, get in _facts_of(was):
         if assertion == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
-            lost.append("The turn's text is a fixed summary that contains times: it is not compared.")
+            notes.append("The turn's text is a fixed summary that contains times: it is not compared.")
         elif get(played) == get(was):
             kept_assertions.append((assertion, get(was)))
         else:
-            lost.append(f"DIFFERENT: {assertion} was {get(was)!a}, and is {get(played)!a} when it is played.")
+            notes.append(f"DIFFERENT: {assertion} was {get(was)!a}, and is {get(played)!a} when it is played.")
     results = results_of(was)
     if results == results_of(played):
         kept_assertions.append(
             ("results_of(turn)", PythonSource("RECORDING.results") if results == recording.results else results)
         )
     else:
-        lost.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
-    return kept_assertions, lost
+        notes.append("DIFFERENT: some calls have other results when the turn is played: they are not compared.")
+    return kept_assertions, notes
 
 
 def _head(turn_id: str, notes: Sequence[str], recorded: str) -> list[str]:

@@ -109,14 +109,20 @@ def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Lim
 
     `fixed` gives a value, or a strategy of your own, for a field by name: `limits(steps=3, tool_calls=st.none())`.
     """
-    chosen = {
+    fixed_limits = {
         name: strategy if isinstance(strategy, st.SearchStrategy) else st.just(strategy)
         for name, strategy in fixed.items()
     }
-    loose = {name: strategy for name, strategy in LIMITS.items() if name not in chosen}
-    drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
-    names = drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else drawn
-    fields = names.flatmap(lambda few: st.fixed_dictionaries({**chosen, **{n: loose[n] for n in few if n in loose}}))
+    loose = {name: strategy for name, strategy in LIMITS.items() if name not in fixed_limits}
+    names_drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
+    names = (
+        names_drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG]))))
+        if loose
+        else names_drawn
+    )
+    fields = names.flatmap(
+        lambda few: st.fixed_dictionaries({**fixed_limits, **{n: loose[n] for n in few if n in loose}})
+    )
     return mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
 
 
@@ -127,8 +133,8 @@ def tool_calls(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st
     """
     if not tools:
         return st.just(ResponseToolCall(_NO_TOOL[0], {}))
-    chosen = {tool.name: choose_values(tool.name, values) for tool in tools}
-    return st.one_of([_call(tool.name, arguments_of(tool.parameters, chosen[tool.name])) for tool in tools])
+    strategies_of = {tool.name: choose_values(tool.name, values) for tool in tools}
+    return st.one_of([_call(tool.name, arguments_of(tool.parameters, strategies_of[tool.name])) for tool in tools])
 
 
 def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
@@ -184,8 +190,8 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
     empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
     # One call is the simplest crowd: what fails without a crowd is then shown without one.
     crowd = st.sampled_from([1, *range(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 3)])
-    many = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
-    return mixed((2, mistaken), (1, empty), (3, reply), (1, many))
+    crowded = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
+    return mixed((2, mistaken), (1, empty), (3, reply), (1, crowded))
 
 
 def model_errors() -> st.SearchStrategy[ModelError]:
@@ -194,7 +200,9 @@ def model_errors() -> st.SearchStrategy[ModelError]:
     wait = st.none() | st.just(1.0)
     passing = [cause for cause in Cause if cause.may_pass]
     return st.builds(
-        lambda cause, retry_after, heard: ModelError(str(cause), cause=cause, retry_after=retry_after, partial=heard),
+        lambda cause, retry_after, partial: ModelError(
+            str(cause), cause=cause, retry_after=retry_after, partial=partial
+        ),
         mixed((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
         wait,
         partial,
@@ -269,9 +277,9 @@ def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:
 
     An approval may change the arguments of a call of these tools.
     """
-    some = st.sampled_from([None, None, 1, 0])
+    choice = st.sampled_from([None, None, 1, 0])
     arguments = st.none() | st.one_of([arguments_of(tool.parameters) for tool in tools])
-    answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), some, arguments)
+    answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), choice, arguments)
     return mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
 
 
@@ -351,10 +359,10 @@ def _kinds(
 ) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
     """Rare situations, and how often they are wanted: loops, compactions, limits, no time, no steps."""
     ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
-    asking = st.lists(_asking(st.lists(tool_calls(tools, values), min_size=1, max_size=2)), min_size=1, max_size=2)
+    cycles = st.lists(_asking(st.lists(tool_calls(tools, values), min_size=1, max_size=2)), min_size=1, max_size=2)
     times = st.sampled_from([1, 2, 3, 3, 6])
-    loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), asking, times, ending)
-    soon = st.builds(lambda lines, last: (*lines, *last), asking, ending)
+    loop = st.builds(lambda cycle, again, last: (*(tuple(cycle) * again), *last), cycles, times, ending)
+    soon = st.builds(lambda lines, last: (*lines, *last), cycles, ending)
     no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
     yield (
         2,
@@ -367,7 +375,7 @@ def _kinds(
             st.none(),
         ),
     )
-    long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), asking, overflows(), ending)
+    long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), cycles, overflows(), ending)
     spent = _only("tokens", "cost", "max_retries", "seconds")
     yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())
     refused = st.builds(
@@ -383,9 +391,9 @@ def _kinds(
 
 
 @st.composite
-def _shown_plainly(draw: st.DrawFn, drawn: st.SearchStrategy[Scenario]) -> Scenario:
+def _shown_plainly(draw: st.DrawFn, scenario: st.SearchStrategy[Scenario]) -> Scenario:
     """A copy: of the original, Hypothesis would show by which calls it was made."""
-    return replace(draw(drawn))
+    return replace(draw(scenario))
 
 
 def _only(*names: str) -> st.SearchStrategy[Limits]:
@@ -404,7 +412,7 @@ def _call(
 ) -> st.SearchStrategy[ResponseToolCall]:
     names = st.just(name) if isinstance(name, str) else name
     return st.builds(
-        lambda called, arguments, own_id: ResponseToolCall(called, arguments, id=own_id), names, arguments, _ids()
+        lambda name, arguments, own_id: ResponseToolCall(name, arguments, id=own_id), names, arguments, _ids()
     )
 
 

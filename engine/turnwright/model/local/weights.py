@@ -22,10 +22,10 @@ def missing_message(*, is_requested: bool = False) -> str:
     `is_requested` is whether somebody asked for the local model.
     """
     packages = " and ".join(missing_packages())
-    none = f"no model is configured{f', and the local one is not installed ({packages})' if packages else ''}"
+    problem = f"no model is configured{f', and the local one is not installed ({packages})' if packages else ''}"
     return "\n".join(
         (
-            f"{f'the local model is not installed ({packages})' if is_requested else none}. Do one of these:",
+            f"{f'the local model is not installed ({packages})' if is_requested else problem}. Do one of these:",
             "  - set OPENAI_API_KEY, and name a model with --model",
             "  - point --base-url or OPENAI_BASE_URL to a server of yours (Ollama, llama.cpp, vLLM)",
             "  - install the local model: `make install` in a checkout of Turnwright; elsewhere",

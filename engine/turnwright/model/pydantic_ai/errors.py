@@ -91,7 +91,7 @@ def _with_status(error: Exception, status: int, where: str, secrets: Collection[
 def _without_status(
     error: Exception, where: str, partial: ModelResponse | None, secrets: Collection[str]
 ) -> ModelError:
-    cause = _cause(error, begun=partial is not None)
+    cause = _cause(error, has_begun=partial is not None)
     if cause is not None:
         words = excerpt(_words(error), secrets) or type(error).__name__
         model_error = ModelError(f"{where}: {words}", cause=cause, partial=partial)
@@ -114,7 +114,7 @@ def _without_status(
     return model_error
 
 
-def _cause(error: Exception, *, begun: bool) -> Cause | None:
+def _cause(error: Exception, *, has_begun: bool) -> Cause | None:
     """Return the cause that an error's class means; None if its body says more, or the class is unknown."""
     if isinstance(error, exceptions.ModelServerError):
         return Cause.SERVER_ERROR
@@ -126,10 +126,10 @@ def _cause(error: Exception, *, begun: bool) -> Cause | None:
         (lambda: isinstance(error, exceptions.UserError | NotImplementedError), Cause.BAD_REQUEST),
         (lambda: isinstance(error, TooLargeError), Cause.REJECTED),
         (lambda: any("timeout" in name.lower() for name in names), Cause.TIMEOUT),
-        (lambda: bool(names & _BROKEN), Cause.INTERRUPTED if begun else Cause.CONNECTION),
+        (lambda: bool(names & _BROKEN), Cause.INTERRUPTED if has_begun else Cause.CONNECTION),
         (lambda: any("credential" in name.lower() for name in names), Cause.AUTHENTICATION),
         # A stream that ended early, which only the message says.
-        (lambda: type(error) is exceptions.ModelAPIError and begun and not error.body, Cause.INTERRUPTED),
+        (lambda: type(error) is exceptions.ModelAPIError and has_begun and not error.body, Cause.INTERRUPTED),
         (lambda: _is_unexpected(error) and "without content" in str(error), Cause.EMPTY_REPLY),
         (lambda: _is_unexpected(error) or bool(names & {"JSONDecodeError", "UnicodeDecodeError"}), Cause.SERVER_ERROR),
     )

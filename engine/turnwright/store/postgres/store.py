@@ -287,8 +287,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         async with self._connections.transaction() as connection:
             # The row lock puts concurrent posts to one turn in order.
             await _one(connection, f"{ONE} FOR UPDATE", turn_id)
-            there = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
-            blocking = conflicting_items(there, items)
+            inbox = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
+            blocking = conflicting_items(inbox, items)
             if not blocking:
                 # One statement cannot update a row that it has inserted.
                 fields = ((item.id, item.kind.value, item.payload) for item in distinct_items(items))

@@ -131,10 +131,10 @@ class _Connection:
     changed: bool = False
     #: A request of the server arrives in the context of its call, or goes to the caller's own client.
     identifies_caller: bool = False
-    lost: bool = False
+    is_lost: bool = False
     ready: anyio.Event = field(default_factory=anyio.Event)
     leave: anyio.Event = field(default_factory=anyio.Event)
-    gone: anyio.Event = field(default_factory=anyio.Event)
+    end: anyio.Event = field(default_factory=anyio.Event)
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
 
     @property
@@ -145,7 +145,7 @@ class _Connection:
 
     @property
     def is_dead(self) -> bool:
-        return self.lost or self.log.ended or self.gone.is_set()
+        return self.is_lost or self.log.ended or self.end.is_set()
 
 
 class McpSession:
@@ -329,7 +329,7 @@ class McpSession:
         if error.code == types.URL_ELICITATION_REQUIRED:
             self._visit(caller, error)
         elif self._has_forgotten_us(connection, error) and not caller.greeted:
-            connection.lost = caller.greeted = True
+            connection.is_lost = caller.greeted = True
         elif not caller.muddled:
             raise await self._explain_error(connection, error) from None
 
@@ -379,8 +379,8 @@ class McpSession:
 
         A task of its own ends it, because a process that does not respond takes seconds, and the call must not wait.
         """
-        connection.lost = True
-        if not (connection.gone.is_set() or connection.leave.is_set()):
+        connection.is_lost = True
+        if not (connection.end.is_set() or connection.leave.is_set()):
             connection.leave.set()
             self._group.start_soon(_end, connection)
         await _wait_until_gone(connection)
@@ -426,7 +426,7 @@ class McpSession:
         except Exception as error:  # noqa: BLE001 (any error that ends a server becomes the error of its calls)
             connection.error = error
         finally:
-            connection.gone.set()
+            connection.end.set()
             connection.ready.set()
 
     def _client(self, way: Connect | InProcess, connection: _Connection) -> Client:
@@ -465,16 +465,16 @@ class McpSession:
 
 async def _wait_until_gone(connection: _Connection) -> None:
     with anyio.move_on_after(_EXIT_MESSAGE_SECONDS):
-        await connection.gone.wait()
+        await connection.end.wait()
 
 
 async def _end(connection: _Connection) -> None:
     connection.leave.set()
     with anyio.CancelScope(shield=True):
         with anyio.move_on_after(_SHUTDOWN_SECONDS):
-            await connection.gone.wait()
+            await connection.end.wait()
         connection.scope.cancel()
-        await connection.gone.wait()
+        await connection.end.wait()
 
 
 def _interval(state: TaskState) -> float:

@@ -81,10 +81,10 @@ def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callab
 def print_rules(totals: Totals, rules: RuleList, *, hide: Callable[[str], str]) -> None:
     """Print how many runs break each rule, the most first, and how many of those failed."""
     labeled = bool(totals.succeeded + totals.failed)
-    none = OfRule()
+    no_runs = OfRule()
     rows: Rows = []
-    for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, none).runs):
-        broken = totals.rules.get(rule.name, none)
+    for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
+        broken = totals.rules.get(rule.name, no_runs)
         failed = f"{broken.failed:,}" if labeled else "?"
         rows.append((cut_line(hide(rule.name), _NAME), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
     _table("Rules", ("rule", "effect", ">runs", ">failed", ">calls"), rows)

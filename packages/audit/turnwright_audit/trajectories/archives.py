@@ -93,13 +93,13 @@ def packing(head: bytes) -> str | None:
 
 
 def keep(
-    name: str, stream: "BinaryIO | _Stream", bounds: Bounds, begun: bytes = b""
+    name: str, stream: "BinaryIO | _Stream", bounds: Bounds, head: bytes = b""
 ) -> tuple[Recording, Problem | None]:
     """Return a recording of a stream that can be read only once, with the problem that ended the reading.
 
-    `begun` are its first bytes, if they were read already.
+    `head` are its first bytes, if they were read already.
     """
-    kept_bytes = bytearray(begun)
+    kept_bytes = bytearray(head)
     problem = None
     folder = file = None
     size = 0

@@ -145,8 +145,8 @@ class Runs:
         except OSError as error:
             yield Run(file.path, None, Problem(file.path, reason(error)))
 
-    def _one_pass(self, name: str, stream: BinaryIO, begun: bytes = b"") -> Iterator[Run]:
-        recording, problem = keep(name, stream, self._bounds, begun)
+    def _one_pass(self, name: str, stream: BinaryIO, head: bytes = b"") -> Iterator[Run]:
+        recording, problem = keep(name, stream, self._bounds, head)
         yield from self._recording(recording, self._bounds.memory, is_named=True)
         if problem is not None:
             yield Run(name, None, problem)

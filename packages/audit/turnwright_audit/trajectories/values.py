@@ -82,8 +82,8 @@ class Values(Generic[T]):
                 parts, cut = partial_documents(stream, self._records)
         else:
             parts, cut = partial_documents(data, self._records)
-        begun = [part for part in parts if part] or parts
-        fitting = [fitting_value for part in begun if (fitting_value := self._shape.convert(part)) is not None]
+        begun_parts = [part for part in parts if part] or parts
+        fitting = [fitting_value for part in begun_parts if (fitting_value := self._shape.convert(part)) is not None]
         if not fitting:
             raise UnreadableRecordingError("it is not the beginning of such a document")
         for value in fitting:

@@ -59,9 +59,9 @@ class ComparePages:
             chosen_turn = left_turn or right_turn
             offered = await self._others(chosen_turn) if chosen_turn is not None else []
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
-        chosen = place_in(request.query_params.get("pair", ""))
+        pair = place_in(request.query_params.get("pair", ""))
         sides = await self._side(left_turn), await self._side(right_turn)
-        comparison = await anyio.to_thread.run_sync(compare, *sides, chosen)
+        comparison = await anyio.to_thread.run_sync(compare, *sides, pair)
         return page(request, "compare.html", {**values, "found": comparison, "offered": offered})
 
     async def _others(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:

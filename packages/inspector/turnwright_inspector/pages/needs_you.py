@@ -61,15 +61,15 @@ class NeedsYouPage:
         """Approve, reject, resume or abort the chosen turns. Those that cannot be changed are named with the reason."""
         form = await request.form()
         action, failed = str(form.get("do", "")), list[str]()
-        chosen = [value for value in form.getlist("chosen") if isinstance(value, str)][:_MOST]
-        for value in chosen:
+        chosen_turns = [value for value in form.getlist("chosen") if isinstance(value, str)][:_MOST]
+        for value in chosen_turns:
             turn = ""
             try:
                 turn, interrupts = _chosen(value)
                 await self._do(action, turn, interrupts)
             except TurnwrightError as error:
                 failed.append(f"{turn}: {error}")
-        if not chosen:
+        if not chosen_turns:
             failed.append("no turn is chosen")
         if failed:
             return await self.show(request, posted=PostedItem("; ".join(failed), {}), status=409)

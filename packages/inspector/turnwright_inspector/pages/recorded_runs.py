@@ -162,16 +162,16 @@ class RunPages:
             if query["tab"] != "timeline":
                 query |= {"tab": None, "zoom": None}
             fields_of_link = {name: value for name, value in query.items() if value is not None}
-            there = f"{path}?{urlencode(fields_of_link)}" if fields_of_link else path
-            return f"{there}#{fields_of_link['call']}" if "call" in fields_of_link else there
+            page = f"{path}?{urlencode(fields_of_link)}" if fields_of_link else path
+            return f"{page}#{fields_of_link['call']}" if "call" in fields_of_link else page
 
         def inner_link(number: str, **query: object) -> str:
             return link(**{"inner": number, "tab": None, "step": None, **query})
 
         def made() -> dict[str, object]:
             recorded = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
-            chosen = next((candidate for candidate in recorded.steps if candidate.key == str(step)), None)
-            values: dict[str, object] = {"recorded": recorded, "step": chosen, "view": None, "stale": stale}
+            chosen_step = next((candidate for candidate in recorded.steps if candidate.key == str(step)), None)
+            values: dict[str, object] = {"recorded": recorded, "step": chosen_step, "view": None, "stale": stale}
             if timed and recorded.seconds:
                 values["view"] = run_timeline(whole, recorded, zoom=zoom, step=step, until=until)
             return values
@@ -191,10 +191,10 @@ class RunPages:
         if len(runs) < len(numbers):
             offered = [similar for entry, _ in runs.values() for similar in others_of(entry, self._library.entries)]
             return page(request, "compare.html", {**values, "found": None, "offered": offered})
-        chosen = place_in(request.query_params.get("pair", ""))
+        pair = place_in(request.query_params.get("pair", ""))
 
         def compared() -> Comparison:
-            return compare(run_side(*runs["left"]), run_side(*runs["right"]), chosen)
+            return compare(run_side(*runs["left"]), run_side(*runs["right"]), pair)
 
         return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compared)})
 

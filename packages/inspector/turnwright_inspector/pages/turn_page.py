@@ -135,8 +135,8 @@ def place_in(text: str) -> int | None:
 
 def _inner(request: Request, turn: str, **query: str) -> str:
     """Return the address of a sub-agent's turn; empty where no address can have its id."""
-    there = address(request, "turn", turn=turn)
-    return f"{there}?{urlencode(query)}" if there and query else there
+    page = address(request, "turn", turn=turn)
+    return f"{page}?{urlencode(query)}" if page and query else page
 
 
 def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:

@@ -210,9 +210,9 @@ def _tool_notes(turn: TurnRecord, sending: Sending) -> Iterator[str]:
     if sending.tool_names == ():
         return
     yield _NO_NAMES if sending.tool_names is None else _NAMES
-    called = named(call.made.name for step in turn.steps for call in step.calls)
-    if called and sending.tool_names is None:
-        yield f"The turn has called {called}."
+    called_tools = named(call.made.name for step in turn.steps for call in step.calls)
+    if called_tools and sending.tool_names is None:
+        yield f"The turn has called {called_tools}."
     yield _HOW
 
 

@@ -96,12 +96,12 @@ def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
 
     A reply of which nothing came is a row only while it is the last message.
     """
-    called = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
+    call_ids = {part.id for message in messages for part in message.parts if isinstance(part, ToolCallPart)}
     for place, message in enumerate(messages):
         shown_parts = [
             part
             for part in message.parts
-            if part.type not in _OF_THE_HEAD and not (isinstance(part, ToolResultPart) and part.call in called)
+            if part.type not in _OF_THE_HEAD and not (isinstance(part, ToolResultPart) and part.call in call_ids)
         ]
         calls = [part for part in shown_parts if isinstance(part, ToolCallPart)]
         texts = tuple(part for part in shown_parts if not isinstance(part, ToolCallPart))
@@ -151,5 +151,5 @@ class _Lines:
         call = None if step is None else step.call(part.id)
         turn = self.tab_context.turn
         row = call_row(part, self.results.get(part.id), call, turn.children, self.decisions.get(part.id, ()))
-        gone = row.status == "running" and not turn.cut and not turn.driven
-        return replace(row, status="interrupted") if gone else row
+        is_driverless = row.status == "running" and not turn.cut and not turn.driven
+        return replace(row, status="interrupted") if is_driverless else row

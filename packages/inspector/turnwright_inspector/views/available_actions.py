@@ -100,23 +100,23 @@ async def available_actions(
     paused = turn.row.status.state is State.PAUSED
     # A journal with a fault cannot always be folded to its end.
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
-    asking, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
-    answered = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in asking])
-    called = has_request(turn.inbox)
+    questions, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
+    answered = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in questions])
+    is_requested = has_request(turn.inbox)
     elsewhere = begun_elsewhere(turn)
     return AvailableActions(
         turn=name,
         root=root,
         live=live,
         paused=paused,
-        due=live and not turn.driven and name == root and (not paused or called),
+        due=live and not turn.driven and name == root and (not paused or is_requested),
         driven=turn.driven,
         drives=background.drives and not fixed,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         questions=tuple(
             [
                 await question_of(engine.store, turn.row, call, interrupt, answered=call in answered)
-                for call, interrupt in asking
+                for call, interrupt in questions
             ]
         ),
         messages=tuple(steers(turn.inbox).values()) if live else (),

@@ -65,6 +65,6 @@ def fork_place(turn: TurnRecord, upto: int) -> int | None:
 
 def asked_at(step: Step) -> int:
     """Return the place before the step's model call was answered, or failed."""
-    tried = [attempt.seq for attempt in step.attempts]
-    first = min((seq for seq in (step.replied, *tried) if seq is not None), default=step.last + 1)
+    attempts = [attempt.seq for attempt in step.attempts]
+    first = min((seq for seq in (step.replied, *attempts) if seq is not None), default=step.last + 1)
     return first - 1

@@ -119,10 +119,10 @@ class Comparison:
         return tuple(tuple(run) for _, run in groups)
 
 
-def compare(left: Side, right: Side, chosen: int | None) -> Comparison:
-    """Compare two sides. `chosen` is the number of a pair; by default the first one that differs."""
+def compare(left: Side, right: Side, number: int | None) -> Comparison:
+    """Compare two sides. `number` is that of a pair; by default the first one that differs."""
     pairs = tuple(_pairs(left, right))
-    shown_pair = next((pair for pair in pairs if pair.number == chosen), None) if chosen is not None else None
+    shown_pair = next((pair for pair in pairs if pair.number == number), None) if number is not None else None
     shown_pair = shown_pair or next((pair for pair in pairs if pair.differs), None)
     first = max((1 if shown_pair is None else shown_pair.number) - _PAIRS // 2, 1)
     window = Window.of(len(pairs), _PAIRS, None, (first, len(pairs)))

@@ -85,9 +85,9 @@ class EditForm:
 def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping[str, str]) -> EditForm:
     """Return the form of a fork after the fact `at`, or before the model call of a step, or from the beginning."""
     beginnings = tuple(_beginnings(turn))
-    chosen = turn.step(step)
-    if at is None and chosen is not None:
-        at = asked_at(chosen)
+    chosen_step = turn.step(step)
+    if at is None and chosen_step is not None:
+        at = asked_at(chosen_step)
     place = None if not beginnings else beginnings[0].at if at is None else fork_place(turn, at)
     if place is not None and place not in {entry.at for entry in beginnings}:
         beginnings = (*beginnings, Beginning(place, f"After fact {place}"))

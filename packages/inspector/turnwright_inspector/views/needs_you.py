@@ -152,12 +152,12 @@ class NeedsYou:
         inbox = await store.inbox(name)
         try:
             facts = await store.facts(name)
-            started, asking = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
-            answered = answers_in(inbox, asking)
+            started, interrupts = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
+            answered = answers_in(inbox, interrupts)
             questions = tuple(
                 [
                     await question_of(store, row, interrupt.id, interrupt, answered=interrupt.id in answered)
-                    for interrupt in asking
+                    for interrupt in interrupts
                 ]
             )
             prompt, elsewhere = started.prompt, not by_command_line(started.metadata)
@@ -166,7 +166,7 @@ class NeedsYou:
         except StoreError as error:
             fault = str(error)
         driven = await store.is_driven(name) if not fault else False
-        called = has_request(inbox)
+        is_requested = has_request(inbox)
         return WaitingTurn(
             row=row,
             prompt=prompt,
@@ -176,7 +176,7 @@ class NeedsYou:
             drives=self._background.drives,
             stopping=any(item.kind is InboxKind.ABORT for item in inbox),
             questions=questions,
-            due=not driven and not fault and (driver is not None or called),
+            due=not driven and not fault and (driver is not None or is_requested),
             show=show_command(name, self._store),
             command=resume_command(name, self._store, elsewhere=elsewhere),
             trouble=self._background.troubles.get(name, ""),

@@ -19,14 +19,14 @@ class Window:
     later: int | None
 
     @classmethod
-    def of(cls, total: int, size: int, until: int | None, chosen: tuple[int, int] | None = None) -> "Window":
-        """The window of `size` rows that ends at `until`; else at the last row, or where all it can of `chosen` is.
+    def of(cls, total: int, size: int, until: int | None, rows: tuple[int, int] | None = None) -> "Window":
+        """The window of `size` rows that ends at `until`; else at the last row, or where all it can of `rows` is.
 
         Where a tenth more is all there is, the window has all rows.
         """
         size = max(size, total) if total <= size + size // 10 else size
         full = min(size, total)
-        rests = total if chosen is None else max(min(chosen[1], chosen[0] + size - 1), full)
+        rests = total if rows is None else max(min(rows[1], rows[0] + size - 1), full)
         last = rests if until is None else max(min(until, total), full)
         first = last - full + 1
         return cls(

@@ -110,7 +110,7 @@ class Plot:
 
     @property
     def bars(self) -> list[PlotBar]:
-        drawn: list[PlotBar] = []
+        bars: list[PlotBar] = []
         span = self.high - self.low
         for row in self.rows:
             y = 100.0
@@ -119,8 +119,8 @@ class Plot:
                     height = 100 * value / self.values[-1]
                     y -= height
                     x, width = 100 * (row.began - self.low) / span, 100 * self.width / span * _FILLED
-                    drawn.append(PlotBar(row.began, name, tone, value, x, y, width, height))
-        return drawn
+                    bars.append(PlotBar(row.began, name, tone, value, x, y, width, height))
+        return bars
 
 
 def plot_of(unit: str, series: Sequence[Series], *, whole: bool = False, least: float = 0.0) -> Plot | None:

@@ -101,8 +101,8 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
     every, numbers = list(whole.every()), inner_runs(whole)
     run = every[inner] if 0 < inner < len(every) else whole
     steps = recorded_steps(run, numbers)
-    chosen = steps[step - 1].first if 0 < step <= len(steps) else 0
-    first = chosen or 1
+    chosen_number = steps[step - 1].first if 0 < step <= len(steps) else 0
+    first = chosen_number or 1
     window = Window.of(len(run.steps), _PAGE, until, (first, min(first + _PAGE - 1, len(run.steps))))
     listed = Window.of(len(steps), _LISTED, None, (max(step - _LISTED // 2, 1), len(steps)))
     return RecordedRun(
@@ -116,7 +116,7 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
         seconds=lasts(steps),
         window=window,
         inner={number: item for number, item in enumerate(every) if number},
-        chosen=chosen,
+        chosen=chosen_number,
     )
 
 
@@ -197,9 +197,9 @@ def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[Recorde
 
 
 def _orphans(step: TrajectoryStep) -> Sequence[str]:
-    called = {call.tool_call_id for call in step.tool_calls or ()}
-    shared = shared_result(step) if called else None
+    call_ids = {call.tool_call_id for call in step.tool_calls or ()}
+    shared = shared_result(step) if call_ids else None
     results = step.observation.results if step.observation else ()
     return [
-        text_of(result.content) for result in results if result.source_call_id not in called and result is not shared
+        text_of(result.content) for result in results if result.source_call_id not in call_ids and result is not shared
     ]

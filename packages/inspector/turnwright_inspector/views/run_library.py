@@ -213,9 +213,9 @@ class RunLibrary:
         files = {file.path: file for file in find(self._paths)}
         self._found_files = files
         for path in self._read.keys() - files.keys():
-            gone = self._read.pop(path)
-            self._unwanted += gone.turns
-            self._forget(gone.entries)
+            removed_file = self._read.pop(path)
+            self._unwanted += removed_file.turns
+            self._forget(removed_file.entries)
         changed = [file for path, file in files.items() if path not in self._read or self._read[path].found != file]
         self._unwanted += (turn for file in changed if file.path in self._read for turn in self._read[file.path].turns)
         return changed

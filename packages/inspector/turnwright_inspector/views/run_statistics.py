@@ -129,7 +129,7 @@ def groups_of(runs: Sequence[RunEntry], sort: str, by: Grouping = Grouping.BOTH)
     for run in runs:
         agent, model = run.found.agent, run.found.model
         groups["" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model].append(run)
-    rows = [_group(agent, model, some) for (agent, model), some in groups.items()]
+    rows = [_group(agent, model, measures) for (agent, model), measures in groups.items()]
     return sorted(rows, key=GROUP_COLUMNS.get(sort, GROUP_COLUMNS["runs"]), reverse=True)
 
 

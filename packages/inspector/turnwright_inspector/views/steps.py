@@ -108,9 +108,9 @@ def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -
     """Return the steps in these facts, oldest first. `groups` are their events, as far as a replay found them."""
     steps: list[Step] = []
     for seq, fact in facts:
-        begun = _begun(seq, fact, steps)
-        if begun is not None:
-            steps.append(begun)
+        step = _begun(seq, fact, steps)
+        if step is not None:
+            steps.append(step)
         if steps:
             _take_in(steps[-1], seq, fact)
     _lay_rows(steps, groups)

@@ -192,8 +192,8 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
             "waiting", title, "It was submitted.", further=further, command=command, how=how, fault=turn.fault
         )
     crashed = row.owner is not None
-    gone = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
-    text = f"{gone} Finished calls never run again."
+    loss = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
+    text = f"{loss} Finished calls never run again."
     how = f"`Engine.recover()` or `turnwright resume` resumes it.{hint}"
     state_name = "crashed" if crashed else "left"
     title = describe_lost_driver(state, crashed=crashed)

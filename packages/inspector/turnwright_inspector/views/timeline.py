@@ -58,16 +58,16 @@ class Scale:
 
     def bars(self, spans: Sequence[Span]) -> tuple[Bar, ...]:
         """The bars on the scale, wide enough to be seen. The others of a step are within the first."""
-        drawn: list[Bar] = []
+        bars: list[Bar] = []
         for span in spans:
             if self.has(span.began, span.ended):
                 low, high = 0.0, WIDTH
-                if drawn and drawn[0].kind is BarKind.STEP:
-                    low, high = drawn[0].x, drawn[0].x + drawn[0].width
+                if bars and bars[0].kind is BarKind.STEP:
+                    low, high = bars[0].x, bars[0].x + bars[0].width
                 x = max(min(self.at(span.began), high - _NARROWEST), low)
                 width = max(min(self.at(span.ended), high) - x, _NARROWEST)
-                drawn.append(Bar(span.kind, x, width, span.title, span.status, span.tab))
-        return tuple(drawn)
+                bars.append(Bar(span.kind, x, width, span.title, span.status, span.tab))
+        return tuple(bars)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def timeline_of(
     chosen step. `moment` is the time now, in seconds since the Unix epoch, if something may run.
     """
     part_of = _zoom(zoom, total)
-    chosen = [row for row in rows if step is not None and row.step == step]
-    if part_of is not None and chosen and not part_of.has(chosen[0].began, chosen[0].ended):
+    step_rows = [row for row in rows if step is not None and row.step == step]
+    if part_of is not None and step_rows and not part_of.has(step_rows[0].began, step_rows[0].ended):
         part_of = None
     shown_rows = [row for row in rows if part_of is None or part_of.has(row.began, row.ended)]
     places = [number for number, row in enumerate(shown_rows, start=1) if step is not None and row.step == step]
@@ -196,7 +196,7 @@ def timeline_of(
             if row.since is not None and moment is not None
         ),
         zoomed=part_of is not None,
-        zooms=_zooms(scale, total, chosen),
+        zooms=_zooms(scale, total, step_rows),
         strip=tuple(_strip(rows, total)) if len(rows) > _FEW or part_of is not None else (),
     )
 
@@ -213,7 +213,7 @@ def _zoom(address: str, total: float) -> Scale | None:
     return Scale(start, ended) if ended - start > _LEAST else None
 
 
-def _zooms(scale: Scale, total: float, chosen: Sequence[WaterfallRow]) -> Zooms:
+def _zooms(scale: Scale, total: float, step_rows: Sequence[WaterfallRow]) -> Zooms:
     size = scale.ended - scale.began
     middle = scale.began + size / 2
 
@@ -228,7 +228,9 @@ def _zooms(scale: Scale, total: float, chosen: Sequence[WaterfallRow]) -> Zooms:
         if scale.began > 0
         else "",
         later=part(min(scale.ended + size / 2, total) - size, scale.ended + size / 2) if scale.ended < total else "",
-        step=part(chosen[0].began, chosen[0].ended) if chosen and chosen[0].ended > chosen[0].began else "",
+        step=part(step_rows[0].began, step_rows[0].ended)
+        if step_rows and step_rows[0].ended > step_rows[0].began
+        else "",
     )
 
 

@@ -84,8 +84,8 @@ def agent_diffs(old: Mapping[str, Known], new: Mapping[str, Known]) -> list[Agen
         else AgentDiff(name, "added", tuple(_of_new(certified)))
         for name, certified in new.items()
     ]
-    gone = [AgentDiff(name, "removed", ()) for name in old if name not in new]
-    return [diff for diff in diffs if diff.changes or diff.kind == "added"] + gone
+    removed_agents = [AgentDiff(name, "removed", ()) for name in old if name not in new]
+    return [diff for diff in diffs if diff.changes or diff.kind == "added"] + removed_agents
 
 
 def to_markdown(diffs: Sequence[AgentDiff]) -> str:

@@ -74,16 +74,16 @@ def _compare_calls(old: Rule, new: Rule) -> _Direction:
     if alphabet is None:
         return "other"
     histories = [History([read_rules([words])[0]]) for words in small.journaled]
-    more = less = False
+    allows_more = allows_less = False
     texts = ["x", "x " + " ".join(small.texts)]
     for text in texts:
-        begun = [history.copy() for history in histories]
-        for history in begun:
+        copies = [history.copy() for history in histories]
+        for history in copies:
             history.message(text)
-        for allowed in _verdicts(begun, alphabet, texts, _DEPTH):
-            more |= allowed == (False, True)
-            less |= allowed == (True, False)
-    return _direction(more, less)
+        for allowed in _verdicts(copies, alphabet, texts, _DEPTH):
+            allows_more |= allowed == (False, True)
+            allows_less |= allowed == (True, False)
+    return _direction(allows_more, allows_less)
 
 
 def _verdicts(

@@ -118,8 +118,10 @@ def _write(directory: Path, pages: Mapping[str, str]) -> None:
 
 def _check(directory: Path, pages: Mapping[str, str], *, whole: bool) -> None:
     """List the pages that are missing or stale, and, if the file is drawn whole, those of agents that are gone."""
-    there = {name: _read(directory / name) for name in pages}
-    problems = {name: "missing" if text is None else "stale" for name, text in there.items() if text != pages[name]}
+    current_texts = {name: _read(directory / name) for name in pages}
+    problems = {
+        name: "missing" if text is None else "stale" for name, text in current_texts.items() if text != pages[name]
+    }
     if whole and directory.is_dir():
         other_pages = sorted(path for path in directory.glob("*.md") if path.name not in pages)
         problems |= {path.name: "of no agent" for path in other_pages if (_read(path) or "").startswith(MARK)}

@@ -52,8 +52,8 @@ def _reached_tools(
     for caller in agents:  # the list grows as sub-agents are found
         tools = offered.tools_for(caller, helpers) or []
         names |= {tool.name: argument_names(tool.parameters) for tool in tools}
-        called = (tool.agent for tool in tools if isinstance(tool, AgentTool))
-        agents += [called_agent for called_agent in called if called_agent not in agents]
+        called_agents = (tool.agent for tool in tools if isinstance(tool, AgentTool))
+        agents += [called_agent for called_agent in called_agents if called_agent not in agents]
     return names
 
 

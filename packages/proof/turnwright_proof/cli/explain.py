@@ -54,12 +54,12 @@ def explain(
         echo(json.dumps(Certificate.model_json_schema(), indent=2))
         return
     settings = configuration(config, {"limits.tool_timeout": tool_timeout})
-    chosen, beside = choose_agent(agent, agents, settings)
+    chosen_agent, beside = choose_agent(agent, agents, settings)
     # An error about --steps names the flag.
-    with_limits(settings.prepared(chosen), {"steps": steps}).limits_for(settings.limits())
+    with_limits(settings.prepared(chosen_agent), {"steps": steps}).limits_for(settings.limits())
     issuer = Issuer(settings, tools, hooks or ())
-    certified = issuer.certificate(chosen, beside, steps=steps, tool_timeout=tool_timeout)
-    if unknown := issuer.offered.unknown_to(chosen, beside):
+    certified = issuer.certificate(chosen_agent, beside, steps=steps, tool_timeout=tool_timeout)
+    if unknown := issuer.offered.unknown_to(chosen_agent, beside):
         names = ", ".join(unknown)
         say(f"unknown tools: {names}: name their module with --tools. One that writes lowers the limit of tool calls")
     if as_json:

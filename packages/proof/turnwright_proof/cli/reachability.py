@@ -84,16 +84,16 @@ def _value(text: str) -> object:
 
 
 def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
-    chosen = list(cases)
+    matching_cases = list(cases)
     for name, value in values.items():
-        valued = [_with(case, name, value) for case in chosen]
+        valued = [_with(case, name, value) for case in matching_cases]
         # Cases of the grid come first: of several shortest paths, theirs is shown. By their texts, since the rules of a
         # case are data, which has no hash.
-        known_cases = set(map(repr, chosen))
-        chosen = list(
+        known_cases = set(map(repr, matching_cases))
+        matching_cases = list(
             {repr(case): case for case in sorted(valued, key=lambda case: repr(case) not in known_cases)}.values()
         )
-    return chosen
+    return matching_cases
 
 
 def _with(case: Case, name: str, value: object) -> Case:

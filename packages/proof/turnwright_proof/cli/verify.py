@@ -144,12 +144,12 @@ def verify(
         if is_set:
             raise ConfigError(f"{flag} and --can-reach exclude each other: give one of them")
     goal, values = read_goal(can_reach, conditions or ())
-    chosen = narrowed(grid(bound), values)
-    processes = min(workers, len(chosen))
+    cases = narrowed(grid(bound), values)
+    processes = min(workers, len(cases))
     with _pool(processes) as pool:
-        result = reach(chosen, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
+        result = reach(cases, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
     question = " with ".join((can_reach, *conditions)) if conditions else can_reach
-    raise typer.Exit(answer(question, result, f"the {len(chosen)} cases of bound {bound}", as_json=as_json))
+    raise typer.Exit(answer(question, result, f"the {len(cases)} cases of bound {bound}", as_json=as_json))
 
 
 def _verify_rules(
@@ -278,8 +278,8 @@ class VerifyReport:
         """Add up the walks as they finish, and print the findings. A walk raises the fault that it found."""
         start, total, violation = time.monotonic(), self._total, None
         try:
-            for done in walks:
-                total.add(done)
+            for walk in walks:
+                total.add(walk)
         except ViolationError as fault:
             violation = fault
         self.add(heading, findings(total, violation))

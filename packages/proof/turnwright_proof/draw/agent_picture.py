@@ -40,8 +40,8 @@ def agent_picture(
         return replace(line, guard=guard, beside=beside.get(line.number, ""))
 
     arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
-    drawn = tuple(arrow for arrow in arrows if arrow.lines)
-    touched = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn))
+    drawn_arrows = tuple(arrow for arrow in arrows if arrow.lines)
+    touched = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn_arrows))
     nodes = (
         replace(node, reasons=tuple(reason for reason in node.reasons if f"{OUTCOMES[node.state]}/{reason}" in ends))
         if node.reasons
@@ -49,7 +49,7 @@ def agent_picture(
         for node in whole.nodes
         if node.state in touched
     )
-    return Picture(whole.initial, tuple(nodes), drawn)
+    return Picture(whole.initial, tuple(nodes), drawn_arrows)
 
 
 def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:

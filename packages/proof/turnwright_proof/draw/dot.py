@@ -58,9 +58,9 @@ def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
 
 def _sides(picture: Picture, hints: LayoutHints) -> Iterator[str]:
     final = {node.state for node in picture.nodes if node.kind is NodeKind.FINAL}
-    drawn = {node.state for node in picture.nodes}
+    drawn_states = {node.state for node in picture.nodes}
     for states in hints.sides:
-        side = [state for state in states if state in drawn]
+        side = [state for state in states if state in drawn_states]
         if not side:
             continue
         rank = "max" if final.issuperset(side) else "same"

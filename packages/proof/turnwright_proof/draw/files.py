@@ -30,8 +30,8 @@ def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for name, text in _texts(chart).items():
-        if (there := _read(directory / name)) != text:
-            texts[name] = "missing" if there is None else "stale"
+        if (current_text := _read(directory / name)) != text:
+            texts[name] = "missing" if current_text is None else "stale"
     for view, picture in _views(chart).items():
         drawing = _read(directory / f"{view}.svg")
         if drawing is None or not is_fresh(drawing, to_dot(picture)):

@@ -52,10 +52,10 @@ def note_label(folded: Iterable[FoldedRows], columns: int) -> str:
 
 def picture_label(style: Style) -> str:
     """Return the text around the picture: the caption of an overlay, the keys of its counts, and the legend."""
-    wrapped = [textwrap.wrap(item, _CAPTION_COLUMNS, max_lines=_CAPTION_LINES) for item in style.caption]
-    lines = [_font(escape(line), INK, _TEXT) for item in wrapped for line in item]
+    paragraphs = [textwrap.wrap(item, _CAPTION_COLUMNS, max_lines=_CAPTION_LINES) for item in style.caption]
+    lines = [_font(escape(line), INK, _TEXT) for item in paragraphs for line in item]
     if lines:
-        lines[0] = f"<B>{_font(escape(wrapped[0][0]), INK, NAME_SIZE)}</B>"
+        lines[0] = f"<B>{_font(escape(paragraphs[0][0]), INK, NAME_SIZE)}</B>"
     if style.keys:
         lines.append(_strip("".join(_key(mark, words) for mark, words in style.keys)))
     lines.append(_strip("".join(_kind(kind) for kind in NodeKind)))

@@ -68,8 +68,8 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
     yield "stateDiagram-v2"
     yield "    direction TB"
     yield from (f"    %% {line}" for line in picture.defaults.splitlines())
-    drawn = {node.state for node in picture.nodes}
-    yield from (f"    {state}" for state in _ORDER if state in drawn)
+    drawn_states = {node.state for node in picture.nodes}
+    yield from (f"    {state}" for state in _ORDER if state in drawn_states)
     for kind in NodeKind:
         yield f"    classDef {kind} {LOOKS[kind].mermaid}"
     if overlay is not None:

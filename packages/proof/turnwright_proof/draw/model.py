@@ -176,8 +176,11 @@ def fold_common_rows(picture: Picture) -> Picture:
         if sum(map(len, to.values())) > 1
         for dest, rows in to.items()
     )
-    gone = {line for rows in folded for line in rows.lines}
-    arrows = (replace(arrow, lines=tuple(line for line in arrow.lines if line not in gone)) for arrow in picture.arrows)
+    folded_lines = {line for rows in folded for line in rows.lines}
+    arrows = (
+        replace(arrow, lines=tuple(line for line in arrow.lines if line not in folded_lines))
+        for arrow in picture.arrows
+    )
     return replace(picture, arrows=tuple(arrow for arrow in arrows if arrow.lines), folded=folded)
 
 

@@ -207,7 +207,7 @@ def _path(points: tuple[tuple[int, int], ...]) -> str:
 
 def _near(corner: tuple[int, int], next_corner: tuple[int, int]) -> tuple[int, int]:
     """Return the point before a corner, on the line from the other point."""
-    x, y = (there - here for here, there in zip(corner, next_corner, strict=True))
+    x, y = (end - start for start, end in zip(corner, next_corner, strict=True))
     return corner[0] + _CORNER * ((x > 0) - (x < 0)), corner[1] + _CORNER * ((y > 0) - (y < 0))
 
 

@@ -50,15 +50,17 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
             "`brew install graphviz`); the formats mermaid, dot and table need nothing"
         )
     try:
-        done = subprocess.run(  # noqa: S603 (the program that PATH names, with constant arguments)
+        process = subprocess.run(  # noqa: S603 (the program that PATH names, with constant arguments)
             [program, "-Tsvg"], input=dot, capture_output=True, encoding="utf-8", timeout=_SECONDS, check=True
         )
     except (OSError, subprocess.SubprocessError) as error:
         message = getattr(error, "stderr", None) or str(error)
         raise ConfigError(f"Graphviz could not draw the picture: {program}: {message.strip()}") from None
     if overlay is not None:
-        return _finished(done.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION)
-    text = _finished(done.stdout, _TITLE, _DESCRIPTION)
+        return _finished(
+            process.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION
+        )
+    text = _finished(process.stdout, _TITLE, _DESCRIPTION)
     return f"<!-- Drawn from DOT. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
 
 
@@ -72,9 +74,9 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _finished(drawn: str, title: str, description: str) -> str:
+def _finished(drawing: str, title: str, description: str) -> str:
     """Return Graphviz's SVG without its version-specific parts, and with the title and the size that a page needs."""
-    opened = _OPENED.search(drawn)
+    opened = _OPENED.search(drawing)
     if opened is None:
         raise ConfigError("Graphviz drew an SVG of an unknown form: it has no viewBox")
     width, height = map(float, opened.groups())
@@ -85,7 +87,7 @@ def _finished(drawn: str, title: str, description: str) -> str:
         f'<title id="turn-title">{escape(title)}</title>\n<desc id="turn-description">{escape(description)}</desc>\n'
         f'<rect width="100%" height="100%" rx="12" fill="{PAPER}"/>\n'
     )
-    body = re.sub(r"<!--.*?-->\n?", "", drawn[opened.end() :], flags=re.DOTALL).lstrip()
+    body = re.sub(r"<!--.*?-->\n?", "", drawing[opened.end() :], flags=re.DOTALL).lstrip()
     # Rounded corners look right on a dark page too.
     body = re.sub(rf'<polygon fill="{PAPER}"[^>]*/>\n', "", body, count=1)
     # The root has the font, no spaces need keeping, and SVG 1.1 has no transparent stroke.

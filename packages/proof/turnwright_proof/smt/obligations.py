@@ -99,7 +99,7 @@ class Transition(NamedTuple):
     source: State
     dest: State
     conditions: tuple[str, ...]
-    chosen: Terms
+    terms_before: Terms
     after: dict[str, Term]
     move: Move | None
     row: Row | None = None
@@ -127,12 +127,12 @@ def transitions(system: System) -> Iterator[Transition]:
         if move is None:
             yield Transition(name, row.source, row.dest, ("false",), _NOW, dict(_NOW), None, row)
             continue
-        chosen = assigned(move.before, _NOW, value_of)
-        guard = formula(row.guard.expanded, chosen)
+        terms_before = assigned(move.before, _NOW, value_of)
+        guard = formula(row.guard.expanded, terms_before)
         before = earlier.setdefault((row.source, row.trigger), [])
         conditions = (formula(move.assume, _NOW), *(f"(not {condition})" for condition in before), guard)
-        after = after_row(row, chosen, value_of, system.effects)
-        yield Transition(name, row.source, row.dest, conditions, chosen, after, move, row)
+        after = after_row(row, terms_before, value_of, system.effects)
+        yield Transition(name, row.source, row.dest, conditions, terms_before, after, move, row)
         before.append(guard)
     for move in system.moves:
         for state in move.states if move.trigger is None else ():
@@ -229,7 +229,7 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
         value_of("potential", HERE[at], to).number
         for at, to in ((transition.source, _NOW), (transition.dest, transition.following))
     )
-    lost = [here]
+    terms = [here]
     for text, worth in WORTH.items():
         before_value, next_ = value_of("left", text, _NOW), value_of("left", text, transition.following)
         yield f"{text} >= 0", f"(>= {next_.text} 0)"
@@ -238,8 +238,8 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
                 f"{text} falls by one at most",
                 f"(or (= {next_.text} {before_value.text}) (= {next_.text} (- {before_value.text} 1)))",
             )
-            lost.append(f"(ite (< {next_.text} {before_value.text}) {value_of('worth', worth, _NOW).text} 0)")
-    before = here if len(lost) == 1 else f"(+ {' '.join(lost)})"
+            terms.append(f"(ite (< {next_.text} {before_value.text}) {value_of('worth', worth, _NOW).text} 0)")
+    before = here if len(terms) == 1 else f"(+ {' '.join(terms)})"
     yield "fewer events can follow", f"(< {after} {before})"
     yield "not below zero", f"(>= {after} 0)"
 
@@ -258,12 +258,12 @@ def _happens(system: System) -> Iterator[Query]:
 def _total(system: System) -> Iterator[Query]:
     for move in system.moves:
         for state in move.states if move.trigger is not None else ():
-            chosen = assigned(move.before, _NOW, value_of)
+            terms_before = assigned(move.before, _NOW, value_of)
             group = [row for row in system.rows if (row.source, row.trigger) == (state, move.trigger)]
-            some = disjunction(formula(row.guard.expanded, chosen) for row in group)
+            some_row = disjunction(formula(row.guard.expanded, terms_before) for row in group)
             falls_back = str(bool(group) and not group[-1].guard.text).lower()
             hypotheses = ("limits", held(state), formula(move.assume, _NOW))
-            goals = (("a row holds", some), ("the last row is a fallback", falls_back))
+            goals = (("a row holds", some_row), ("the last row is a fallback", falls_back))
             yield Query(f"{state} --{move.trigger}: {move.name}", hypotheses, goals)
 
 
@@ -288,7 +288,7 @@ def _claims(system: System) -> Iterator[Query]:
             yield Query(
                 f"{claim}: {transition.name}",
                 hypotheses,
-                ((claim, formula(text, transition.chosen)),),
+                ((claim, formula(text, transition.terms_before)),),
                 transition=transition,
             )
 
@@ -382,12 +382,12 @@ def _bounds(_: System) -> Iterator[Query]:
     yield Query(
         f"allowance <= min(steps, {PROMISED_STEPS})", given_terms, (("the allowance is within the limits", within),)
     )
-    begun = value_of("potential", potential(_INITIAL), _NOW).number
+    initial_potential = value_of("potential", potential(_INITIAL), _NOW).number
     most = value_of("potential", EVENTS, _NOW).number
     yield Query(
         "the events of a turn, messages left out",
         ("limits", formula(START, _NOW)),
-        (("the formula is the potential of the start", f"(= {begun} {most})"),),
+        (("the formula is the potential of the start", f"(= {initial_potential} {most})"),),
     )
 
 

@@ -53,8 +53,8 @@ def each_smt_check(
     `seconds` limits one query. `only` names the groups; empty means all. `solvers` are z3 and, if it is installed,
     cvc5; only tests pass others. Raises `ConfigError` if z3 is missing.
     """
-    tried = installed(seconds) if solvers is None else solvers
-    return (_checked(group, system, tried) for group in GROUPS if not only or group.name in only)
+    all_solvers = installed(seconds) if solvers is None else solvers
+    return (_checked(group, system, all_solvers) for group in GROUPS if not only or group.name in only)
 
 
 def to_smt(group: Group, system: System = _SHIPPED) -> str:

@@ -83,8 +83,8 @@ def lower(before: Iterable[Term], after: Iterable[Term]) -> str:
     """Return that `after` is below `before` in lexicographic order."""
     falls = "false"
     for old, new in reversed([*zip(before, after, strict=True)]):
-        less = f"(< {new.number} {old.number})"
-        falls = less if falls == "false" else f"(or {less} (and (= {new.number} {old.number}) {falls}))"
+        decreases = f"(< {new.number} {old.number})"
+        falls = decreases if falls == "false" else f"(or {decreases} (and (= {new.number} {old.number}) {falls}))"
     return falls
 
 

@@ -145,25 +145,25 @@ def rows_within(case: Case, abilities: Abilities, *, loops: bool = False) -> Age
     With `loops`, only what matters to doom loops is tried.
     """
     around = Environment(case)
-    begun, _ = WalkedMachine.start(case.started)
-    rows, ends = set(begun.rows), set[str]()
-    keys: set[Key] = {around.key_of(begun.turn)}
-    waiting = [begun]
+    first_machine, _ = WalkedMachine.start(case.started)
+    rows, ends = set(first_machine.rows), set[str]()
+    keys: set[Key] = {around.key_of(first_machine.turn)}
+    waiting = [first_machine]
     while waiting:
         machine = waiting.pop()
         action = machine.action
-        tried = _OF_LOOPS.get(type(action), ()) if loops else (Input,)
+        input_types = _OF_LOOPS.get(type(action), ()) if loops else (Input,)
         for event in around.moves(machine.turn, action):
-            if not isinstance(event, tried) or not abilities.allows(event):
+            if not isinstance(event, input_types) or not abilities.allows(event):
                 continue
-            there = machine.twin()
-            there.feed(abilities.as_it_comes(event, action))
-            rows.update(there.rows)
-            if there.state in FINAL:
-                ends.add(f"{there.state.outcome}/{there.turn.reason}")
-            elif (key := around.key_of(there.turn)) not in keys:
+            twin = machine.twin()
+            twin.feed(abilities.as_it_comes(event, action))
+            rows.update(twin.rows)
+            if twin.state in FINAL:
+                ends.add(f"{twin.state.outcome}/{twin.turn.reason}")
+            elif (key := around.key_of(twin.turn)) not in keys:
                 keys.add(key)
-                waiting.append(there)
+                waiting.append(twin)
     return AgentRows(frozenset(rows), frozenset(ends), len(keys))
 
 

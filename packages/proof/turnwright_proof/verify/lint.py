@@ -75,15 +75,15 @@ class Survey:
 
     def _add(self, choice: Choice) -> None:
         self.case_count += 1
-        chosen = choice.taken
-        if chosen is None:
+        row_taken = choice.taken
+        if row_taken is None:
             return
-        self.taken_rows.add(chosen)
-        for guard in self.needs[chosen]:
+        self.taken_rows.add(row_taken)
+        for guard in self.needs[row_taken]:
             if not guard.holds(choice.counters):
-                self.overspent.setdefault((chosen, f"is taken even if not: {describe_guard(guard)}"), choice.shown)
-        if wrong := _untrue(chosen.row, choice.counters):
-            self.untrue.setdefault((chosen, wrong), choice.shown)
+                self.overspent.setdefault((row_taken, f"is taken even if not: {describe_guard(guard)}"), choice.shown)
+        if wrong := _untrue(row_taken.row, choice.counters):
+            self.untrue.setdefault((row_taken, wrong), choice.shown)
 
 
 class Table(NamedTuple):
@@ -128,9 +128,9 @@ def _check(claim: str, over: str, faults: Iterable[str], witness: Iterable[Place
 
 
 def _every_state_is_reached(table: Table) -> Check:
-    lost = sorted(set(State) - reachable(table.rows, State.CHECK))
+    unreachable = sorted(set(State) - reachable(table.rows, State.CHECK))
     faults = []
-    for state in lost:
+    for state in unreachable:
         dead = [str(placed) for placed in table.rows if placed.row.source is state]
         faults.append(f"no path leads to {state}" + (f", so these rows are dead: {', '.join(dead)}" if dead else ""))
     return _check("every state can be reached from CHECK", f"{len(State)} states, {len(table.rows)} rows", faults)

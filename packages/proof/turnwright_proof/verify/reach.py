@@ -109,28 +109,28 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:
     """Search one case for a shortest path to the goal, of at most `depth` inputs (None: of any length)."""
     around, wanted_marks = Environment(case), _wanted(goal)
-    begun, _ = WalkedMachine.start(case.started)
-    root = _SearchNode(begun, _passed(begun, None) & wanted_marks, None)
-    known_nodes: set[tuple[Key, _Seen]] = {(around.key_of(begun.turn), root.marks)}
-    frontier, gone = [root], 0
-    while frontier and (depth is None or gone < depth):
-        gone += 1
+    first_machine, _ = WalkedMachine.start(case.started)
+    root = _SearchNode(first_machine, _passed(first_machine, None) & wanted_marks, None)
+    known_nodes: set[tuple[Key, _Seen]] = {(around.key_of(first_machine.turn), root.marks)}
+    frontier, rounds = [root], 0
+    while frontier and (depth is None or rounds < depth):
+        rounds += 1
         beyond: list[_SearchNode] = []
         for node in frontier:
             for event in around.moves(node.machine.turn, node.machine.action):
-                there = _led(node, event, wanted_marks)
-                if there.machine.state in FINAL:
-                    end = f"{there.machine.state.outcome}/{there.machine.turn.reason}"
-                    if end in goal.ends and there.marks == wanted_marks:
-                        return Search(Counterexample(case, _unwound(there.events)), len(known_nodes), whole=False)
+                next_node = _led(node, event, wanted_marks)
+                if next_node.machine.state in FINAL:
+                    end = f"{next_node.machine.state.outcome}/{next_node.machine.turn.reason}"
+                    if end in goal.ends and next_node.marks == wanted_marks:
+                        return Search(Counterexample(case, _unwound(next_node.events)), len(known_nodes), whole=False)
                     continue
-                key = around.key_of(there.machine.turn), there.marks
+                key = around.key_of(next_node.machine.turn), next_node.marks
                 if key in known_nodes:
                     continue
                 if len(known_nodes) >= most:
                     return Search(None, len(known_nodes), whole=False, cut=True)
                 known_nodes.add(key)
-                beyond.append(there)
+                beyond.append(next_node)
         frontier = beyond
     return Search(None, len(known_nodes), whole=not frontier)
 

@@ -151,12 +151,12 @@ def _slices(rules: RuleList, tools: Sequence[str]) -> Iterator[RuleSlice]:
 
 def slice_rules(pairs: tuple[tuple[Rule, _Words], ...], subject: str, tools: Sequence[str]) -> RuleSlice:
     """Return the slice of these rules, with one tool for each role."""
-    chosen: dict[object, str] = {}
+    tool_of_signature: dict[object, str] = {}
     for tool in (subject, *tools, USER):
         signature = _signature(pairs, tool)
         if signature and tool != ANSWER:
-            chosen.setdefault(signature, tool)
-    return RuleSlice(subject, pairs, tuple(chosen.values()))
+            tool_of_signature.setdefault(signature, tool)
+    return RuleSlice(subject, pairs, tuple(tool_of_signature.values()))
 
 
 def _judges(words: _Words, subject: str) -> bool:
@@ -307,8 +307,8 @@ def alphabet_of(small: SmallSlice, keys: Sequence[JsonValue], values: Sequence[J
         if tool == USER:
             continue
         fields = tuple(names)
-        for chosen in product(*(keys if field.startswith("k") else values for field in fields)):
-            arguments = {field: value for field, value in zip(fields, chosen, strict=True) if value is not None}
+        for chosen_values in product(*(keys if field.startswith("k") else values for field in fields)):
+            arguments = {field: value for field, value in zip(fields, chosen_values, strict=True) if value is not None}
             calls.append(ToolCall(name=tool, arguments=arguments))
     return [*calls, ToolCall(name=OTHER, arguments={})]
 
@@ -366,8 +366,8 @@ class _RuleWalk:
         self._around = Environment(self._case, reduced=False)
         #: The texts of messages and answers, for each truth of the conditions on them.
         self._texts = [
-            " ".join(("x", *(name for name in chosen if name)))
-            for chosen in product(*((name, "") for name in small.texts))
+            " ".join(("x", *(name for name in chosen_words if name)))
+            for chosen_words in product(*((name, "") for name in small.texts))
         ]
         rules = small.definitions
         parts = [part for rule in rules for calls in rule.parts.values() for call in calls for part in call]

@@ -129,14 +129,14 @@ class _Walker:
     def run(self, machine: type[WalkedMachine]) -> Walk:
         limits = self.case.limits
         try:
-            begun, facts = machine.start(self.case.started, chart=self.chart)
+            initial, facts = machine.start(self.case.started, chart=self.chart)
         except MachineError as error:
             raise self._violation(Property.WAY_ON, f"the turn cannot start: {error}") from None
-        rank = rank_of(begun.turn)
-        self.first = (Edge("the turn begins", "Started", begun.rows[0].source, tuple(begun.rows), begun.state),)
-        self._take(begun.rows)
-        self._check(begun, rank, facts)
-        calls = self._explore(begun, rank)
+        rank = rank_of(initial.turn)
+        self.first = (Edge("the turn begins", "Started", initial.rows[0].source, tuple(initial.rows), initial.state),)
+        self._take(initial.rows)
+        self._check(initial, rank, facts)
+        calls = self._explore(initial, rank)
         if calls > limits.model_calls:
             problem = f"{calls} model calls; the formula allows {limits.model_calls}"
             raise self._violation(Property.MODEL_CALLS, problem)
@@ -151,31 +151,31 @@ class _Walker:
         stack, longest = self.stack, self.longest
         self._enter(self.key_of(root.turn), root, rank)
         while True:
-            here = stack[-1]
-            event = here.event = next(here.events, None)
+            place = stack[-1]
+            event = place.event = next(place.events, None)
             if event is None:
-                longest[here.key] = here.best
+                longest[place.key] = place.best
                 stack.pop()
                 if not stack:
-                    return here.best
-                stack[-1].count(here.best)
+                    return place.best
+                stack[-1].count(place.best)
                 continue
-            there, lower = self._edge(here, event)
-            if there.turn.state in FINAL:
-                here.count(0)
+            successor, lower = self._edge(place, event)
+            if successor.turn.state in FINAL:
+                place.count(0)
                 continue
-            key = self.key_of(there.turn)
+            key = self.key_of(successor.turn)
             if key not in longest:
                 if len(longest) >= self.most:
                     self.walk.cut = 1
                     return 0
-                self._enter(key, there, lower)
+                self._enter(key, successor, lower)
                 continue
             known_length = longest[key]
             if known_length is not None:
-                here.count(known_length)
-            elif key != here.key or not isinstance(event, SteeredInput):
-                raise self._violation(Property.CYCLE, "a cycle: this configuration is on the path already", there)
+                place.count(known_length)
+            elif key != place.key or not isinstance(event, SteeredInput):
+                raise self._violation(Property.CYCLE, "a cycle: this configuration is on the path already", successor)
 
     def _enter(self, key: Key, machine: WalkedMachine, rank: Rank) -> None:
         self.longest[key] = None
@@ -183,41 +183,41 @@ class _Walker:
         if self.case.delegates:
             self._refuse_false_accounts(self.stack[-1])
 
-    def _refuse_false_accounts(self, here: _Place) -> None:
+    def _refuse_false_accounts(self, place: _Place) -> None:
         """Feed all impossible inputs to one copy, because a refusal changes nothing."""
-        there = here.machine.twin()
-        events = tuple(self.around.false_accounts(there.turn, here.action))
+        successor = place.machine.twin()
+        events = tuple(self.around.false_accounts(successor.turn, place.action))
         for event in events:
-            here.event = event
+            place.event = event
             try:
-                facts = there.feed(event)
+                facts = successor.feed(event)
             except MachineError:
                 continue
-            self._check(there, rank_of(there.turn), facts)
-            raise self._violation(Property.LEASES, "an impossible usage of a sub-agent was counted", there)
-        here.event = None
-        if events and (there.rows or whole_key_of(there.turn) != whole_key_of(here.machine.turn)):
+            self._check(successor, rank_of(successor.turn), facts)
+            raise self._violation(Property.LEASES, "an impossible usage of a sub-agent was counted", successor)
+        place.event = None
+        if events and (successor.rows or whole_key_of(successor.turn) != whole_key_of(place.machine.turn)):
             raise self._violation(Property.LEASES, "a refusal changed the turn")
 
-    def _edge(self, here: _Place, event: Input) -> tuple[WalkedMachine, Rank]:
-        there = here.machine.twin()
+    def _edge(self, place: _Place, event: Input) -> tuple[WalkedMachine, Rank]:
+        successor = place.machine.twin()
         self.walk.edges += 1
         try:
-            facts = there.feed(event)
+            facts = successor.feed(event)
         except MachineError as error:
-            raise self._violation(Property.WAY_ON, f"no way on: {error}", there) from None
+            raise self._violation(Property.WAY_ON, f"no way on: {error}", successor) from None
         except Exception as error:
             problem = f"the machine broke: {type(error).__name__}: {error}"
-            raise self._violation(Property.WAY_ON, problem, there) from error
-        self._take(there.rows)
-        before, after = here.rank, rank_of(there.turn)
+            raise self._violation(Property.WAY_ON, problem, successor) from error
+        self._take(successor.rows)
+        before, after = place.rank, rank_of(successor.turn)
         if isinstance(event, SteeredInput):
             if before != after:
-                raise self._violation(Property.RANK, f"a message changed the rank from {before} to {after}", there)
+                raise self._violation(Property.RANK, f"a message changed the rank from {before} to {after}", successor)
         elif after >= before:
-            raise self._violation(Property.RANK, f"the rank did not fall: {before} to {after}", there)
-        self._check(there, after, facts)
-        return there, after
+            raise self._violation(Property.RANK, f"the rank did not fall: {before} to {after}", successor)
+        self._check(successor, after, facts)
+        return successor, after
 
     def _take(self, rows: list[Row]) -> None:
         for row in rows:
@@ -236,9 +236,9 @@ class _Walker:
         if fault is not None:
             raise self._violation(*fault, machine)
 
-    def _violation(self, claim: Property, problem: str, there: WalkedMachine | None = None) -> ViolationError:
-        """Make the error. `there` is the result of the current input; every other edge leads to the next place."""
-        after = [place.machine for place in self.stack[1:]] + ([there] if there is not None else [])
+    def _violation(self, claim: Property, problem: str, successor: WalkedMachine | None = None) -> ViolationError:
+        """Make the error. `successor` is the result of the current input; every other edge leads to the next place."""
+        after = [place.machine for place in self.stack[1:]] + ([successor] if successor is not None else [])
         edges = (
             Edge(
                 describe_path(place.event, place.machine.turn),

@@ -68,7 +68,7 @@ class _Session:
     #: The turn that runs for a prompt, and the scope of the question to the person.
     turn: str = ""
     busy: bool = False
-    asking: anyio.CancelScope | None = None
+    question_scope: anyio.CancelScope | None = None
     canceled: bool = False
     idle: anyio.Event = field(default_factory=anyio.Event)
 
@@ -196,8 +196,8 @@ class AcpAgent:
         if session is None or not session.busy:
             return
         session.canceled = True
-        if session.asking is not None:
-            session.asking.cancel()
+        if session.question_scope is not None:
+            session.question_scope.cancel()
         elif session.turn:
             await self._engine.abort(session.turn)  # `_follow` asks nothing more if the turn pauses just now
 
@@ -309,7 +309,7 @@ class AcpAgent:
         calls = EditorCalls(client, session_id, session.cwd, session.terminals)
         answers: dict[str, AnswerValue] = {}
         unasked: list[Interrupt] = []
-        with anyio.CancelScope() as session.asking:
+        with anyio.CancelScope() as session.question_scope:
             for interrupt in pause.interrupts:
                 if is_editor_call(interrupt):
                     call = f"{pause.turn}/{interrupt.call}"
@@ -321,7 +321,7 @@ class AcpAgent:
                     answers[interrupt.id] = await ask_form(client, session_id, pause.turn, interrupt)
                 else:
                     unasked.append(interrupt)
-        session.asking = None
+        session.question_scope = None
         if session.canceled:
             return None
         for interrupt in unasked:
@@ -378,9 +378,9 @@ class AcpAgent:
 
     async def _ask_to_delete(self, session_id: str, session: _Session) -> bool:
         agreed = False
-        with anyio.CancelScope() as session.asking:
+        with anyio.CancelScope() as session.question_scope:
             agreed = await confirm(self._need_client(), session_id, f"{session_id}/delete", DELETE_QUESTION)
-        session.asking = None
+        session.question_scope = None
         return agreed and not session.canceled
 
     def _spawn(self, run: Callable[[], Coroutine[object, object, None]]) -> None:

@@ -58,9 +58,9 @@ async def ask_permission(
         raw_input=None if interrupt.arguments is None or diffs else fitting({**interrupt.arguments}),
     )
     response = await client.request_permission(session, call, options)
-    chosen = response.outcome.option_id if isinstance(response.outcome, schema.AllowedOutcome) else ""
+    option_id = response.outcome.option_id if isinstance(response.outcome, schema.AllowedOutcome) else ""
     offered_options = {option for option, _, _ in _options_of(interrupt)}
-    return chosen if chosen in offered_options else unanswered(interrupt, _CANCELED)
+    return option_id if option_id in offered_options else unanswered(interrupt, _CANCELED)
 
 
 async def ask_form(client: Client, session: str, turn: str, interrupt: Interrupt) -> str | Answer:

@@ -209,11 +209,11 @@ def _call_messages(call: Mapping[str, JsonValue], output: Mapping[str, JsonValue
     function: dict[str, JsonValue] = {"name": call.get("name"), "arguments": call.get("arguments")}
     tool_call: JsonValue = {"id": call.get("call_id"), "type": "function", "function": function}
     try:
-        asking = Message.from_chat({"role": "assistant", "content": None, "tool_calls": [tool_call]})
+        call_message = Message.from_chat({"role": "assistant", "content": None, "tool_calls": [tool_call]})
     except ValueError as error:
         raise wrong_field("input", f"a function_call: {error}") from None
     text, files = _content(output.get("output"))
-    return asking, Message.result(str(call.get("call_id")), str(call.get("name")), text, files=files)
+    return call_message, Message.result(str(call.get("call_id")), str(call.get("name")), text, files=files)
 
 
 def _metadata(value: JsonValue) -> dict[str, JsonValue]:

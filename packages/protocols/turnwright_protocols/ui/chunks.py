@@ -224,15 +224,17 @@ class ChunkEncoder:
                 chunk = self._announce(interrupt.call, interrupt.tool, _json(interrupt.arguments or {}))
                 # The page does not run a call again that has its output.
                 yield {**chunk, "providerExecuted": True} if interrupt.id in self._closed else chunk
-        asking = [interrupt for interrupt in interrupts if interrupt.id not in self._closed]
-        client_calls = [interrupt for interrupt in asking if waits_for_client(interrupt, self._reader.client_tools)]
-        for interrupt in asking:
+        open_interrupts = [interrupt for interrupt in interrupts if interrupt.id not in self._closed]
+        client_calls = [
+            interrupt for interrupt in open_interrupts if waits_for_client(interrupt, self._reader.client_tools)
+        ]
+        for interrupt in open_interrupts:
             if interrupt not in client_calls:
                 yield from self._ask(interrupt)
-        if asking:  # else the turn continues, and so does the stream
+        if open_interrupts:  # else the turn continues, and so does the stream
             yield from self._end_step()
             self.is_over = True
-            has_calls = client_calls or any(interrupt.kind in APPROVALS for interrupt in asking)
+            has_calls = client_calls or any(interrupt.kind in APPROVALS for interrupt in open_interrupts)
             yield {"type": "finish", "finishReason": "tool-calls" if has_calls else "stop"}
 
     def _ask(self, interrupt: Interrupt) -> Chunks:

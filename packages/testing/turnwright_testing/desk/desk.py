@@ -62,12 +62,12 @@ class Desk:
 def load_desk(source: str, agent: str = "", *, tools: str = "", root: str = ".") -> Desk:
     """Load one desk. Takes and raises what `load_desks` does, and raises `ConfigError` unless `agent` names one."""
     desks = load_desks(source, tools=tools, root=root)
-    chosen = [desk for desk in desks if agent in ("", desk.agent.name)]
-    if len(chosen) != 1:
+    matching_desks = [desk for desk in desks if agent in ("", desk.agent.name)]
+    if len(matching_desks) != 1:
         names = ", ".join(desk.agent.name for desk in desks)
         missing = f"no agent of the name {agent!r}" if agent else f"{len(desks)} agents"
         raise ConfigError(f"{source} has {missing}: choose one of {names}")
-    return chosen[0]
+    return matching_desks[0]
 
 
 def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:

@@ -83,7 +83,7 @@ class Domain:
         self.accepted = Memory()
         self._vocabulary: set[JsonValue] = {*self.texts, *self.numbers}
         self._pools: dict[str, list[object]] = {}
-        self._chosen: dict[str, ChosenValues] = {}
+        self._strategies: dict[str, ChosenValues] = {}
 
     def pool(self, schema: Schema, tool: str) -> list[object]:
         """Return values that fit a schema; `tool` is the name of the tool whose arguments they are."""
@@ -108,9 +108,9 @@ class Domain:
 
     def chosen(self, tool: str) -> ChosenValues:
         """Return the user's strategies for this tool."""
-        if tool not in self._chosen:
-            self._chosen[tool] = choose_values(tool, self._values)
-        return self._chosen[tool]
+        if tool not in self._strategies:
+            self._strategies[tool] = choose_values(tool, self._values)
+        return self._strategies[tool]
 
 
 class Memory:

@@ -54,8 +54,10 @@ def sizes_of(modules: Sequence[ModuleType], is_lasting: bool = False) -> dict[st
         for field, item in getattr(value, "__dict__", {}).items()
         if not field.startswith("__")
     ]
-    chosen = [(name, item) for name, item in (*values, *inner) if not is_lasting or not isinstance(item, _CONTAINERS)]
-    return dict(_sizes(chosen))
+    measured_values = [
+        (name, item) for name, item in (*values, *inner) if not is_lasting or not isinstance(item, _CONTAINERS)
+    ]
+    return dict(_sizes(measured_values))
 
 
 def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:

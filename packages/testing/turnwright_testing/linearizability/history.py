@@ -23,7 +23,7 @@ class StoreHistory:
 
     def __init__(self) -> None:
         self._clock = count()
-        self._begun: list[tuple[str, StoreCall, int]] = []
+        self._started: list[tuple[str, StoreCall, int]] = []
         self._ended: dict[int, tuple[int, StoreResult, str]] = {}
 
     def now(self) -> int:
@@ -32,8 +32,8 @@ class StoreHistory:
 
     def begin(self, client: str, call: StoreCall, *, at: int | None = None) -> int:
         """Note that a call begins, or began at an earlier time, and return its number."""
-        self._begun.append((client, call, self.now() if at is None else at))
-        return len(self._begun) - 1
+        self._started.append((client, call, self.now() if at is None else at))
+        return len(self._started) - 1
 
     def end(self, number: int, result: StoreResult, note: str = "") -> None:
         """Note the result of a call, and the text of an error."""
@@ -44,7 +44,7 @@ class StoreHistory:
         """The calls so far."""
         return [
             Operation(client, call, start, *self._ended.get(number, _UNKNOWN))
-            for number, (client, call, start) in enumerate(self._begun)
+            for number, (client, call, start) in enumerate(self._started)
         ]
 
 
@@ -70,7 +70,7 @@ class HistoryFile(StoreHistory):
 
     def begin(self, client: str, call: StoreCall, *, at: int | None = None) -> int:
         number = super().begin(client, call, at=at)
-        self._write(_Line(number, self._begun[number][2], call=call))
+        self._write(_Line(number, self._started[number][2], call=call))
         return number
 
     def end(self, number: int, result: StoreResult, note: str = "") -> None:
@@ -83,12 +83,14 @@ class HistoryFile(StoreHistory):
 
 def read_history(path: Path) -> list[StoreOperation]:
     """Return the calls in a file. The last line of a killed process may be missing, but is never half a line."""
-    begun: dict[int, tuple[StoreCall, int]] = {}
+    open_calls: dict[int, tuple[StoreCall, int]] = {}
     ended: dict[int, tuple[int, StoreResult, str]] = {}
     for raw in path.read_bytes().splitlines() if path.exists() else ():
         line = msgspec.json.decode(raw, type=_Line)
         if line.call is not None:
-            begun[line.number] = line.call, line.at
+            open_calls[line.number] = line.call, line.at
         elif line.result is not None:
             ended[line.number] = line.at, line.result, line.note
-    return [Operation(path.stem, call, start, *ended.get(number, _UNKNOWN)) for number, (call, start) in begun.items()]
+    return [
+        Operation(path.stem, call, start, *ended.get(number, _UNKNOWN)) for number, (call, start) in open_calls.items()
+    ]

@@ -97,20 +97,20 @@ def run_history(address: str, folder: Path, seed: int, *, processes: int = 3) ->
 
 
 def _faults(draw: Random, processes: int) -> list[_Fault]:
-    drawn: list[_Fault] = []
+    faults: list[_Fault] = []
     for process in range(processes):
         after = draw.uniform(0.0, 0.08)
         match draw.choice(("kill", "stop", "both", "none")):
             case "none":
                 continue
             case "kill":
-                drawn.append(_Fault(process, after, "kill"))
+                faults.append(_Fault(process, after, "kill"))
             case "stop":
-                drawn.append(_Fault(process, after, "stop", draw.uniform(0.01, 0.1)))
+                faults.append(_Fault(process, after, "stop", draw.uniform(0.01, 0.1)))
             case _:
-                drawn.append(_Fault(process, after, "stop", draw.uniform(0.01, 0.1)))
-                drawn.append(_Fault(process, after + draw.uniform(0.0, 0.1), "kill"))
-    return sorted(drawn, key=lambda fault: fault.after)
+                faults.append(_Fault(process, after, "stop", draw.uniform(0.01, 0.1)))
+                faults.append(_Fault(process, after + draw.uniform(0.0, 0.1), "kill"))
+    return sorted(faults, key=lambda fault: fault.after)
 
 
 def _disturb(

@@ -103,9 +103,9 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
         case Append():
             yield from _append(state, turn, call)
         case Post():
-            there, posted = dict(turn.items), dict(call.items)
+            stored_items, posted = dict(turn.items), dict(call.items)
             blocking = tuple(name for name, payload in turn.items if posted.get(name, payload) != payload)
-            new = () if blocking else tuple(item for item in call.items if item[0] not in there)
+            new = () if blocking else tuple(item for item in call.items if item[0] not in stored_items)
             yield StoreResult(items=blocking), state.with_turn(call.turn, turn._replace(items=turn.items + new))
         case Delete():
             driven = _driven(state, turn)

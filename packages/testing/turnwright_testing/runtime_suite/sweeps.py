@@ -20,11 +20,11 @@ class SweepFacts(SceneFacts):
         answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
         (interrupt,) = (await scene.paused(answered)).interrupts
         await scene.paused(aborted)
-        lost = scene.user(OutOfReach())
+        unreachable_user = scene.user(OutOfReach())
         with pytest.raises(RuntimeUnavailableError):
-            await lost.submit(AGENT, prompt([("put", 1)]))
+            await unreachable_user.submit(AGENT, prompt([("put", 1)]))
         with pytest.raises(RuntimeUnavailableError):
-            await lost.answer(answered, {interrupt.id: "This."})
+            await unreachable_user.answer(answered, {interrupt.id: "This."})
         await scene.client.store.post(abort_item(aborted))
         for row in await scene.client.store.turns():
             expected = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED

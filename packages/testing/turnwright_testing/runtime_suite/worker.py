@@ -135,8 +135,8 @@ class PromptedModel:
         step = sum(bool(message.calls) for message in request.messages)
         yield TextDelta("Well")
         if step >= len(steps) or request.tool_choice == "none":
-            heard = "".join(f" {text}" for text in prompts[1:])
-            yield ModelResponse(text=f"Well, that is all.{heard}", usage=_USAGE)
+            messages = "".join(f" {text}" for text in prompts[1:])
+            yield ModelResponse(text=f"Well, that is all.{messages}", usage=_USAGE)
             return
         for name, gate in steps[step]:
             if name == _THINKS and isinstance(gate, int):

@@ -43,8 +43,8 @@ class Choices:
         return options[self.below(stream, len(options))]
 
     def _weighted(self, weights: Sequence[int]) -> int:
-        drawn = self._random.random() * sum(weights)
-        return next(place for place, upto in enumerate(accumulate(weights)) if drawn < upto)
+        point = self._random.random() * sum(weights)
+        return next(place for place, upto in enumerate(accumulate(weights)) if point < upto)
 
     def _keep(self, stream: str, options: int, draw: Callable[[], int]) -> int:
         numbers = self.made.setdefault(stream, [])

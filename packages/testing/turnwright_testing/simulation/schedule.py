@@ -73,8 +73,8 @@ def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | Non
 
     Raises `ConfigError` for an agent that cannot run with these tools.
     """
-    chosen = Choices(seed, choices)
-    world = World(target.agent, target.tools, target.build, chosen, target.metadata)
+    schedule_choices = Choices(seed, choices)
+    world = World(target.agent, target.tools, target.build, schedule_choices, target.metadata)
     with _alone(world, seed):
         loop = SimulatedLoop(world.choose_next)
         world.clock = loop.time
@@ -88,7 +88,7 @@ def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | Non
     turns = world.disk.turns_now()
     return Schedule(
         seed=seed,
-        choices=chosen.made,
+        choices=schedule_choices.made,
         trace=world.trace,
         journals={turn: [fact.payload() for fact in world.disk.facts_now(turn)] for turn in turns},
         ends=[ending_of(world.disk.facts_now(turn)[-1]) for turn in turns],

@@ -24,11 +24,11 @@ def shrink(schedule: Schedule, run: Run, *, most: int = 400, progress: Callable[
                 break
             remaining -= 1
             progress()
-            tried = run(choices)
-            if claims & {violation.claim for violation in tried.violations} and _size(tried.choices) < _size(
+            attempt = run(choices)
+            if claims & {violation.claim for violation in attempt.violations} and _size(attempt.choices) < _size(
                 best.choices
             ):
-                best, again = tried, True
+                best, again = attempt, True
                 break
     return best
 

@@ -72,11 +72,11 @@ class CrowdFacts(StoreFacts):
     async def test_no_append_is_inline_while_another_is_under_way(self, store: Store) -> None:
         """Otherwise an append could overtake another one of the same turn."""
         turns = await _driven(store)
-        begun, ended = 0, 0
+        started, ended = 0, 0
 
         async def append(turn: _Driven) -> None:
-            nonlocal begun, ended
-            begun += 1
+            nonlocal started, ended
+            started += 1
             await turn.append(store)
             ended += 1
 
@@ -85,9 +85,9 @@ class CrowdFacts(StoreFacts):
                 group.start_soon(append, turn)
                 if number % 3 == 0:  # now and then somebody comes while others wait
                     await checkpoint()
-                assert not (store.inline and begun > ended)
+                assert not (store.inline and started > ended)
             while ended < len(turns):
-                assert not (store.inline and begun > ended)
+                assert not (store.inline and started > ended)
                 await checkpoint()
 
     async def test_simultaneous_appends_of_many_turns_are_all_written(self, store: Store, other_store: Store) -> None:

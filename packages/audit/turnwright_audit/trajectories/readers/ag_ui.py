@@ -204,7 +204,7 @@ class _Thread:
 
     def finish(self) -> Trajectory:
         """Return the run."""
-        self._end_calls(lost=True)
+        self._end_calls(is_broken_off=True)
         for id_, inner in self._inner.items():
             inner.builder.trajectory.trajectory_id = id_
             trajectory = inner.finish()
@@ -215,7 +215,7 @@ class _Thread:
         )
 
     def _start(self, event: Event) -> None:
-        self._end_calls(lost=True)
+        self._end_calls(is_broken_off=True)
         self._reply, self._running, self._streamed = None, True, False
         input_messages = event.input.get("messages") if isinstance(event.input, Mapping) else None
         messages = objects_of(input_messages)
@@ -233,7 +233,7 @@ class _Thread:
         self._prompt = self.builder.user(content_of(prompt.get("content")), at=time_of(event))
 
     def _stop(self, event: Event, kind: str) -> None:
-        self._end_calls(lost=kind == "RUN_ERROR")
+        self._end_calls(is_broken_off=kind == "RUN_ERROR")
         self._reply, self._running = None, False
         if kind == "RUN_ERROR":
             self._ending = "error"
@@ -301,17 +301,17 @@ class _Thread:
         notes.unreadable = not is_open and self._unreadable > 0
         self._reply = None
 
-    def _end_calls(self, *, lost: bool = False) -> None:
+    def _end_calls(self, *, is_broken_off: bool = False) -> None:
         for own in tuple(self._calls):
-            self._end_call(own, lost=lost)
+            self._end_call(own, is_broken_off=is_broken_off)
 
-    def _end_call(self, own: str, *, lost: bool = False) -> None:
+    def _end_call(self, own: str, *, is_broken_off: bool = False) -> None:
         """Add a call whose arguments are complete; count one with a part that is lost."""
         call = self._calls.pop(own, None)
         if call is None:
             return
         arguments = "".join(call.arguments)
-        incomplete = lost and read_json(arguments.encode(errors="replace")) is None
+        incomplete = is_broken_off and read_json(arguments.encode(errors="replace")) is None
         if incomplete or call.unreadable != self._unreadable:
             self._lose(call.step)
         else:

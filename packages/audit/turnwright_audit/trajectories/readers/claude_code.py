@@ -158,7 +158,7 @@ class _Session:
         self._seen_ids: set[str] = set()
         self._prompts: dict[str, str] = {}
         self._threads_of_calls: dict[str, str] = {}
-        self._lost: set[str] = set()
+        self._lost_ids: set[str] = set()
         self._unreadable = 0
         self._ending: str | None = None
         self._totals: StepMetrics | None = None
@@ -170,7 +170,7 @@ class _Session:
         record = _SHAPE.decode(line)
         if record is None:
             self._unreadable += 1
-            self._lost.update(
+            self._lost_ids.update(
                 (quoted_id or bare_id).decode("utf-8", "replace") for quoted_id, bare_id in _IDS.findall(line)
             )
             return False
@@ -280,7 +280,7 @@ class _Session:
 
     def finish(self, *, cut: bool) -> Iterator[Trajectory]:
         """Yield the session with its sub-agents; these alone if it has no message of its own."""
-        threads = [thread for thread in self._threads.values() if thread.finish(self._lost)]
+        threads = [thread for thread in self._threads.values() if thread.finish(self._lost_ids)]
         if not threads:
             raise EmptyRecordingError("it is a session without messages")
         own = next((thread for thread in threads if thread.key is None), None)
@@ -391,9 +391,9 @@ class _Thread:
         text = result_text(block.content)
         self.run.result(block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent)
 
-    def finish(self, lost: set[str]) -> bool:
-        """Mark what is `lost` in lines that cannot be read; False if there are no messages."""
-        self.run.mark_unreadable(lost)
+    def finish(self, lost_ids: set[str]) -> bool:
+        """Mark what is lost (`lost_ids`) in lines that cannot be read; False if there are no messages."""
+        self.run.mark_unreadable(lost_ids)
         models = (step.model_name for step in self.run.steps if step.model_name)
         self.run.trajectory.agent.model_name = next(models, None)
         return bool(self.run.steps)

@@ -65,7 +65,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
         return
     counted, has_prompts = _events(recording)
     session = _Session(counted, has_prompts=has_prompts)
-    lost: set[str] = set()
+    lost_ids: set[str] = set()
     unreadable = 0
     whole = True
     for line in recording.raw_lines():
@@ -75,8 +75,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
             session.add(record)
         else:
             unreadable += 1
-            lost.update(lost_id.decode("utf-8", "replace") for lost_id in _IDS.findall(line))
-    yield session.finish(lost, cut=not whole, unreadable_lines=unreadable - (not whole))
+            lost_ids.update(lost_id.decode("utf-8", "replace") for lost_id in _IDS.findall(line))
+    yield session.finish(lost_ids, cut=not whole, unreadable_lines=unreadable - (not whole))
 
 
 def _events(recording: Recording) -> tuple[_Counted, bool]:
@@ -252,12 +252,12 @@ class _Session:
             step.metrics = StepMetrics.sum_of(counted)
             self._requests = []
 
-    def finish(self, lost: set[str], *, cut: bool, unreadable_lines: int) -> Trajectory:
+    def finish(self, lost_ids: set[str], *, cut: bool, unreadable_lines: int) -> Trajectory:
         """Return the run."""
         if not self.run.steps:
             raise EmptyRecordingError("it is a session without messages")
         if self._latest is not None:
             self._spend(self._latest)
-        self.run.mark_unreadable(lost)
+        self.run.mark_unreadable(lost_ids)
         self.run.trajectory.agent.model_name = self._model
         return self.run.finish(ending=self._ending, cut=cut, unreadable_lines=unreadable_lines)

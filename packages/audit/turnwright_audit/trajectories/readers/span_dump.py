@@ -157,12 +157,12 @@ def as_number(value: JsonValue) -> float | None:
 
 def _is_sequence(recording: Recording) -> bool:
     """Whether a second object begins a line of its own."""
-    begun = 0
+    objects = 0
     for line in recording.raw_lines():
-        if line.startswith(b"[") and not begun:
+        if line.startswith(b"[") and not objects:
             return False
-        begun += line.startswith(b"{")
-        if begun > 1:
+        objects += line.startswith(b"{")
+        if objects > 1:
             return True
     return False
 

@@ -240,14 +240,14 @@ class _Scope:
 
     def _opens(self, span: Span, messages: list[Said]) -> None:
         """Add the user message that begins a turn, if this request begins one."""
-        begun = bool(self.builder.steps)
+        has_steps = bool(self.builder.steps)
         latest = 0
         for number, message in enumerate(messages):
             if message.role in {"assistant", "model", "tool"} or message.results:
                 latest = number + 1
         texts = [message.text for message in messages[latest:] if message.role in {"user", ""} and message.text]
         prompt = "\n".join(texts)
-        if not begun:
+        if not has_steps:
             system = "\n".join(message.text for message in messages if message.role in {"system", "developer"})
             if system:
                 self.builder.system(system, at=iso_time(span.start))
