@@ -31,17 +31,11 @@ _UNREAD: Final = "turn %s: turn %s, earlier in its session, is left out of its h
 EarlierJournals = dict[str, list[tuple[int, Fact]]]
 
 
-async def messages_before(
-    store: Store,
-    turn_id: str,
-    started: TurnStarted,
-    model: str | None = None,
-    earlier: EarlierJournals | None = None,
-) -> list[Message]:
+async def messages_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
     """Return the messages before a turn: its imported history, the turn that it continues, its session's earlier turns.
 
     They are as `model` may receive them (default: the turn's model), without another model's signatures. Signatures in
-    a history that was imported for this turn stay. Journals in `earlier` are removed from there instead of read again.
+    a history that was imported for this turn stay.
 
     Where a turn compacted its conversation, the older messages are left out as they were there, and turns that only
     have such messages are not read (docs/rules.md#compaction). A line replaces what a provider refused
@@ -51,7 +45,7 @@ async def messages_before(
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
     journal can do.
     """
-    return (await history_before(store, turn_id, started, model, earlier))[0]
+    return (await history_before(store, turn_id, started, model))[0]
 
 
 async def history_before(
@@ -61,7 +55,10 @@ async def history_before(
     model: str | None = None,
     earlier: EarlierJournals | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
-    """Return what `messages_before` returns, and the texts in it that input guardrails have to check."""
+    """Return what `messages_before` returns, and the texts in it that input guardrails have to check.
+
+    Journals in `earlier` are removed from there instead of read again.
+    """
     model, earlier = started.model if model is None else model, {} if earlier is None else earlier
     session = None
     if started.session is not None:
