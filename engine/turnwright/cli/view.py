@@ -214,13 +214,13 @@ class TurnView:
         return f"{self.path}/{interrupt}" if self.path else interrupt
 
 
-def shown_arguments(call: f.CallMade, width: int = _SHOWN) -> str:
-    """Return the arguments of a call in one line of at most `width` characters."""
-    return cut_line(call.raw, width) if call.arguments is None else _in_line(call.arguments, width)
+def shown_arguments(call: f.CallMade) -> str:
+    """Return the arguments of a call in one line of at most `_SHOWN` characters."""
+    return cut_line(call.raw, _SHOWN) if call.arguments is None else _in_line(call.arguments)
 
 
-def _in_line(arguments: Mapping[str, JsonValue], width: int = _SHOWN) -> str:
-    return cut_line(", ".join(f"{name}={value!r}" for name, value in arguments.items()), width)
+def _in_line(arguments: Mapping[str, JsonValue]) -> str:
+    return cut_line(", ".join(f"{name}={value!r}" for name, value in arguments.items()), _SHOWN)
 
 
 def file_line(file: Mapping[str, JsonValue]) -> str:
