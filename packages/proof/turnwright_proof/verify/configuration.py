@@ -21,7 +21,7 @@ path in model calls.
 
 from collections.abc import Collection, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from turnwright_states.call import Call, CallState
 from turnwright_states.chart import CHART, Chart, Row
@@ -52,7 +52,7 @@ class WalkedMachine(TurnMachine):
         self.rows.append(row)
         return row
 
-    def twin(self) -> "WalkedMachine":
+    def twin(self) -> Self:
         """Return a copy of the same class without recorded rows."""
         twin = object.__new__(type(self))
         twin.turn, twin.state, twin._chart, twin._out, twin.rows = self.turn.copy(), self.state, self._chart, [], []

@@ -3,15 +3,21 @@
 `walk(case, machine=ConformingMachine)` compares, for each row and each fact, the counters with what the texts of
 `moves.py` and `effects.py` say, and evaluates each move's precondition and every invariant (`theorems.py`). So the
 formulas that are proven for all limits are those of the machine that ships. A walk without it is not slower.
+
+A walk compares millions of configurations, so each is a flat tuple of values, and each move is compiled once from its
+texts (`_compile_move`), by the same functions that make the formulas of the proof.
 """
 
+import re
 from collections.abc import Callable, Mapping
-from operator import attrgetter, itemgetter
+from functools import cache
+from operator import attrgetter
 from typing import Final, Self
 
 from turnwright_proof.moves import (
     ALL_FLAGS,
     CHOSEN,
+    INPUTS,
     MOVES,
     NUMBER_OF,
     SPENDING,
@@ -20,7 +26,7 @@ from turnwright_proof.moves import (
     after_row,
     assigned,
 )
-from turnwright_proof.texts import evaluate
+from turnwright_proof.texts import evaluate, names_in
 from turnwright_proof.theorems import CHANGING, CONSTANTS, INVARIANTS
 from turnwright_states import facts as f
 from turnwright_states.call import CallState
@@ -35,10 +41,16 @@ from turnwright_states.turn import Turn
 from .configuration import WalkedMachine
 
 Values = Mapping[str, int]
+#: The values of a configuration, in the order of `_NAMES`.
+_Snapshot = tuple[int, ...]
+#: From the values before a move and those that it chooses: whether its precondition holds, and the values after its
+#: input and after its facts.
+_Moved = Callable[[_Snapshot, tuple[int, ...]], tuple[bool, _Snapshot, _Snapshot]]
 #: The path to a configuration is not part of it, so a walk does not know the model calls so far.
 _OF_PATHS: Final = "model_calls"
-_KEPT: Final = tuple(name for name in CHANGING if name != _OF_PATHS)
-_kept_values: Final[Callable[[Values], tuple[int, ...]]] = itemgetter(*_KEPT)
+_NAMES: Final = (*CONSTANTS, *(name for name in CHANGING if name != _OF_PATHS))
+_SPENT: Final = tuple(_NAMES.index(f"{name}_spent") for name in ("tokens", "cost", "time"))
+_WAITING: Final = _NAMES.index("waiting")
 _OF_ROWS: Final = {(state, move.trigger): move for move in MOVES if move.trigger for state in move.states}
 _INSIDE: Final = {(state, move.name): move for move in MOVES if not move.trigger for state in move.states}
 _CHECKED: Final = {
@@ -49,8 +61,6 @@ _CHECKED: Final = {
     )
     for state in State
 }
-#: The conjunction of them: one text is evaluated faster.
-_ALL: Final = {state: " and ".join(f"({text})" for _, text in texts) for state, texts in _CHECKED.items()}
 _NAMED: Final = {
     f.CallStarted: ("a {} starts", "a call runs again"),
     f.CallSettled: ("a {} is settled", ""),
@@ -65,68 +75,86 @@ class ConformanceError(Exception):
 class ConformingMachine(WalkedMachine):
     """A machine that raises `ConformanceError` when a row, a fact or a configuration differs from its texts."""
 
-    __slots__ = ("_part", "_steps")
+    __slots__ = ("_part", "_steps", "values")
 
     def __init__(self, turn: Turn, chart: Chart = CHART) -> None:
         super().__init__(turn, chart)
         #: The parts of the current input: facts before its first row, then each row with the facts that follow.
         self._steps: list[_Part] = []
         self._part: _Part | None = None
+        #: The values after the last input.
+        self.values = _read(turn)
 
     @classmethod
     def start(cls, event: StartedInput, *, chart: Chart = CHART) -> tuple[Self, list[f.Fact]]:
         """Begin a turn, and check its first configuration."""
         machine, facts = super().start(event, chart=chart)
-        machine.check(values_of(Turn(event.limits)))
+        machine.values = _read(Turn(event.limits))
+        machine.check()
         return machine, facts
+
+    def twin(self) -> Self:
+        """Return a copy of the same class without recorded rows."""
+        twin = super().twin()
+        twin.values = self.values
+        return twin
 
     def feed(self, event: Input) -> list[f.Fact]:
         """Feed an input, then compare what it did."""
-        self._steps, self._part, now = [], None, values_of(self.turn)
+        self._steps, self._part = [], None
         facts = super().feed(event)
-        self.check(now)
+        self.check()
         return facts
 
     def _fire(self, trigger: Trigger) -> Row:
-        fired, state = values_of(self.turn) | passing_of(self.turn), self.state
+        fired, passing, state = _read(self.turn), _passing(self.turn.counters), self.state
         row = super()._fire(trigger)
-        self._part = _Part(state, fired, row)
+        self._part = _Part(state, fired, passing, row)
         self._steps.append(self._part)
         return row
 
     def _emit(self, fact: f.Fact) -> None:
+        turn = self.turn
         if self._part is None:
-            self._part = _Part(self.turn.state, values_of(self.turn) | passing_of(self.turn))
+            self._part = _Part(turn.state, _read(turn), _passing(turn.counters))
             self._steps.append(self._part)
-        before = values_of(self.turn)
+        before = _watched(turn.counters)
         super()._emit(fact)
-        self._part.add(fact, before, values_of(self.turn))
+        self._part.add(fact, before, turn)
 
     _emit_derived = _emit  # a walk makes no hashes
 
-    def check(self, now: Values) -> None:
+    def check(self) -> None:
         """Check what the last input did, from the values before it."""
+        now = self.values
         for part in self._steps:
             now = part.check(now)
-        _compare(now, values_of(self.turn), "beside the facts")
+        _compare(now, _read(self.turn), "beside the facts")
         _check_invariants(self.turn.state, now)
         _check_batch(self.turn)
+        self.values = now
 
 
 class _Part:
     """A row with the facts that follow it, or the facts of an input before its first row."""
 
-    def __init__(self, state: State, fired: Values, row: Row | None = None) -> None:
-        self.state, self.fired, self.row = state, fired, row
-        self.facts: list[f.Fact] = []
+    __slots__ = ("after", "fired", "inputs", "name", "passing", "row", "state")
+
+    def __init__(self, state: State, fired: _Snapshot, passing: tuple[int, ...], row: Row | None = None) -> None:
+        self.state, self.fired, self.passing, self.row = state, fired, passing, row
         self.after = fired
-        self.inputs: dict[str, int] = dict.fromkeys(CHOSEN, 0)
+        self.inputs = _NO_INPUTS.copy()
         self.name = ""
 
-    def add(self, fact: f.Fact, before: Values, after: Values) -> None:
-        """Note a fact, with the values before and after it: the inputs of the move follow from them."""
-        self.facts.append(fact)
-        self.after = after
+    def add(self, fact: f.Fact, watched: tuple[int, ...], turn: Turn) -> None:
+        """Note a fact, with the watched values before it and the turn after it: the move's inputs follow from them."""
+        self.after = _read(turn)
+        if type(fact) is f.TurnEnded and self.row is not None:
+            if self.row.trigger is Trigger.ABORT:
+                self.inputs["given"] = NUMBER_OF[fact.reason]
+            return
+        before = dict(zip(_WATCHED, watched, strict=True))
+        after = dict(zip(_WATCHED, _watched(turn.counters), strict=True))
         inputs, fell = self.inputs, [name for name in BATCH[:-1] if after[name] < before[name]]
         match fact:
             case f.ModelReplied():
@@ -148,44 +176,52 @@ class _Part:
             case f.AttemptFailed():
                 inputs["silent"] = fact.retry and after["second_try"]
                 inputs["given"] = NUMBER_OF[fact.cause.reason]
-            case f.TurnEnded() if self.row is not None and self.row.trigger is Trigger.ABORT:
-                inputs["given"] = NUMBER_OF[fact.reason]
         if self.row is None and fact.kind in EFFECTS:
             self.name = _name_of(fact, fell)
 
-    def check(self, now: Values) -> Values:
+    def check(self, now: _Snapshot) -> _Snapshot:
         """Check the part from the values before it. Return the values after it."""
-        inputs = self.inputs | {name: self.fired[name] for name in PASSING}
-        inputs |= {f"{name}_now": self.after[f"{name}_spent"] for name in ("tokens", "cost", "time")}
-        if self.row is not None and self.row.trigger is Trigger.ANSWERED:
-            inputs["closes"] = now["waiting"] - self.fired["waiting"]
-        move = self._move()
+        inputs, row, after = self.inputs, self.row, self.after
+        inputs["tokens_now"], inputs["cost_now"], inputs["time_now"] = [after[place] for place in _SPENT]
+        if row is not None and row.trigger is Trigger.ANSWERED:
+            inputs["closes"] = now[_WAITING] - self.fired[_WAITING]
+        move, moved = self._move()
+        chosen_values = (*self.passing, *inputs.values())
+        holds, mid, expected = moved(now, chosen_values)
         if move is None:
-            _compare(assigned(SPENDING, {**now, **inputs}, _value), self.after, "nothing happens")
-            return self.after
-        known_values = {**now, "model_calls": 0, **inputs}
-        if not evaluate(move.assume, known_values):
+            _compare(expected, after, "nothing happens")
+            return after
+        if not holds:
+            known_values = {**dict(zip(_NAMES, now, strict=True)), **dict(zip(CHOSEN, chosen_values, strict=True))}
             raise ConformanceError(f"{move.name} in {self.state}, although not {move.assume}: {_shown(known_values)}")
-        mid = assigned(move.before, known_values, _value)
-        if self.row is None:
-            after = after_event(move, mid, _value)
-        else:
-            _compare(mid, self.fired, f"before {self.row.name}")
-            _check_invariants(self.state, now)
-            after = after_row(self.row, mid, _value)
-        _compare(after, self.after, self.row.name if self.row is not None else move.name)
-        return self.after
+        if row is None:
+            _compare(expected, after, move.name)
+            return after
+        if mid != self.fired:
+            _compare(mid, self.fired, f"before {row.name}")
+        _check_invariants(self.state, now)
+        if expected != after:
+            _compare(expected, after, row.name)
+        return after
 
-    def _move(self) -> Move | None:
-        if self.row is not None:
-            return _OF_ROWS[self.row.source, self.row.trigger]
-        return _INSIDE[self.state, self.name] if self.name else None
+    def _move(self) -> tuple[Move | None, _Moved]:
+        key = (self.state, self.name) if self.row is None else id(self.row)  # a row's hash is slow
+        known_move = _MOVED.get(key)
+        if known_move is None or known_move[0] is not self.row:
+            move = _INSIDE[self.state, self.name] if self.name else None
+            if self.row is not None:
+                move = _OF_ROWS[self.row.source, self.row.trigger]
+            known_move = _MOVED[key] = self.row, move, _compile_move(move, self.row)
+        return known_move[1:]
 
 
-def _compare(expected: Values, actual: Values, where: str) -> None:
-    if _kept_values(expected) != _kept_values(actual):
-        names = [name for name in _KEPT if expected[name] != actual[name]]
-        differ = ", ".join(f"{name} is {int(actual[name])} and not {int(expected[name])}" for name in names)
+def _compare(expected: _Snapshot, actual: _Snapshot, where: str) -> None:
+    if expected != actual:
+        differ = ", ".join(
+            f"{name} is {int(is_)} and not {int(should)}"
+            for name, is_, should in zip(_NAMES, actual, expected, strict=True)
+            if is_ != should
+        )
         raise ConformanceError(f"{where}: {differ}")
 
 
@@ -205,18 +241,49 @@ def _name_of(fact: f.Fact, fell: list[str]) -> str:
             return "the request is prepared"
 
 
-def _value(name: str, text: str, values: Values) -> int:
-    value = evaluate(text, values)
-    return bool(value) if name in ALL_FLAGS else value
+#: The moves so far, compiled, by a row's identity or by the state and the name; each keeps its row.
+_MOVED: Final[dict[int | tuple[State, str], tuple[Row | None, Move | None, _Moved]]] = {}
+
+
+def _compile_move(move: Move | None, row: Row | None) -> _Moved:
+    """Compile a move from its texts, or, without one, what an input changes in which nothing happens."""
+    lines: list[str] = []
+
+    def assign(name: str, text: str, variables: Mapping[str, str]) -> str:
+        lines.append(f"{name}_{len(lines)} = {_with_names(text, variables, flag=name in ALL_FLAGS)}")
+        return lines[-1].split(" ", 1)[0]
+
+    start = {name: name for name in (*_NAMES, *CHOSEN)} | {_OF_PATHS: "0"}
+    mid = start if move is None else assigned(move.before, start, assign)
+    if move is None:
+        after = assigned(SPENDING, mid, assign)
+    else:
+        after = after_event(move, mid, assign) if row is None else after_row(row, mid, assign)
+    holds = "True" if move is None else _with_names(move.assume, start, flag=True)
+    results = (f"({', '.join(variables[name] for name in _NAMES)})" for variables in (mid, after))
+    body = (f"{', '.join(_NAMES)} = now", f"{', '.join(CHOSEN)} = chosen_values", *lines)
+    code = "def moved(now, chosen_values):\n " + "\n ".join((*body, f"return {holds}, {', '.join(results)}"))
+    namespace: dict[str, _Moved] = {}
+    eval(compile(code, "<moves>", "exec"), {"__builtins__": {"bool": bool}}, namespace)  # noqa: S307 (the moves' texts)
+    return namespace["moved"]
+
+
+def _with_names(text: str, variables: Mapping[str, str], *, flag: bool = False) -> str:
+    """Return a text's expression with these variables for its names."""
+    names = names_in(text)  # refuses what is not in the language
+    code = re.sub(r"\w+", lambda name: variables[name[0]] if name[0] in names else name[0], text)
+    return f"bool({code})" if flag else code
 
 
 def values_of(turn: Turn) -> dict[str, int]:
     """Return the values of a configuration: its limits, counters, and what the proof counts, but no model calls."""
-    values = _values(turn.counters, turn.limits)
-    values["doom_waits"] = sum([not interrupt.call for interrupt in turn.interrupts.values()]) if turn.interrupts else 0
+    return dict(zip(_NAMES, _read(turn), strict=True))
+
+
+def _read(turn: Turn) -> _Snapshot:
+    waits = sum([not interrupt.call for interrupt in turn.interrupts.values()]) if turn.interrupts else 0
     reason = turn.reason if turn.state in FINAL else turn.carried if turn.state is State.CONCLUDE else None
-    values["reason"] = 0 if reason is None else NUMBER_OF[reason]
-    return values
+    return _values(turn.counters, turn.limits, waits, 0 if reason is None else NUMBER_OF[reason])
 
 
 #: The texts of values that are not counters: `c` has the counters and `limits` the limits.
@@ -232,24 +299,36 @@ _COUNTED: Final = {
     "refusals": "limits.output_retries - c.output_retries_left",
     "ran": "c.calls",
     "repeats": "int(c.second_try)",
+    "doom_waits": "doom_waits",
+    "reason": "reason",
     "credit": "c.steps * (1 + limits.max_retries) + 2 * (limits.max_compactions - c.compactions_left)",
 }
-_OF_COUNTERS: Final = {name: f"c.{name}" for name in (*CONSTANTS, *CHANGING) if name in Counters.__slots__}
-# One flat function, because half the time of a walk is in it.
-_values: Final[Callable[[Counters, Limits], dict[str, int]]] = eval(  # noqa: S307 (the literals above)
-    f"lambda c, limits: {{{', '.join(f'{name!r}: {text}' for name, text in (_OF_COUNTERS | _COUNTED).items())}}}"
+# One flat function, because a large part of the time of a walk is in it.
+_values: Final[Callable[[Counters, Limits, int, int], _Snapshot]] = eval(  # noqa: S307 (the literals above)
+    f"lambda c, limits, doom_waits, reason: ({', '.join(_COUNTED.get(name, f'c.{name}') for name in _NAMES)})"
 )
 _passing: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*PASSING)
+_NO_INPUTS: Final = dict.fromkeys(INPUTS, 0)
+#: The counters whose changes by a fact show what the move has chosen_values.
+_WATCHED: Final = (*BATCH, "calls", "waiting", "idle", "doom", "second_try", "final")
+_watched: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*_WATCHED)
 
 
-def passing_of(turn: Turn) -> dict[str, int]:
-    """Return the flags that the current input has set."""
-    return dict(zip(PASSING, _passing(turn.counters), strict=True))
+@cache
+def _compile_invariants(state: State) -> Callable[[_Snapshot], int]:
+    """Compile the conjunction of a state's invariants: one function is faster than many."""
+    variables = {name: f"now[{place}]" for place, name in enumerate(_NAMES)}
+    text = " and ".join(f"({text})" for _, text in _CHECKED[state]) or "True"
+    compiled: Callable[[_Snapshot], int] = eval(  # noqa: S307 (the invariants' texts)
+        f"lambda now: {_with_names(text, variables)}", {"__builtins__": {}}
+    )
+    return compiled
 
 
-def _check_invariants(state: State, values: Values) -> None:
-    if evaluate(_ALL[state], values):
+def _check_invariants(state: State, now: _Snapshot) -> None:
+    if _compile_invariants(state)(now):
         return
+    values = dict(zip(_NAMES, now, strict=True))
     name, text = next((name, text) for name, text in _CHECKED[state] if not evaluate(text, values))
     raise ConformanceError(f"{name}: in {state} with {_shown(values)}, although {text}")
 
@@ -257,7 +336,7 @@ def _check_invariants(state: State, values: Values) -> None:
 def _check_batch(turn: Turn) -> None:
     """Compare the counts of the batch with its calls."""
     counts: dict[str, int] = dict.fromkeys(BATCH, 0)
-    for call in turn.open_calls():
+    for call in turn.open_calls() if turn.batch else ():
         lease = call.made.lease
         counts["lent"] += 0 if lease is None else lease.calls or 0
         match call.state:
