@@ -68,6 +68,10 @@ _NAMED: Final = {
 }
 
 
+#: The facts after a row that show, by the counters that they change, what the move has chosen.
+_SHOWING: Final = frozenset({f.ModelReplied, f.StepFinished, f.CallSettled, f.Answered, f.CallWaiting, f.AttemptFailed})
+
+
 class ConformanceError(Exception):
     """The machine did something else than the moves as data say."""
 
@@ -149,8 +153,8 @@ class _Part:
     def add(self, fact: f.Fact, watched: tuple[int, ...], turn: Turn) -> None:
         """Note a fact, with the watched values before it and the turn after it: the move's inputs follow from them."""
         self.after = _read(turn)
-        if type(fact) is f.TurnEnded and self.row is not None:
-            if self.row.trigger is Trigger.ABORT:
+        if self.row is not None and type(fact) not in _SHOWING:
+            if type(fact) is f.TurnEnded and self.row.trigger is Trigger.ABORT:
                 self.inputs["given"] = NUMBER_OF[fact.reason]
             return
         before = dict(zip(_WATCHED, watched, strict=True))
@@ -309,7 +313,7 @@ _values: Final[Callable[[Counters, Limits, int, int], _Snapshot]] = eval(  # noq
 )
 _passing: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*PASSING)
 _NO_INPUTS: Final = dict.fromkeys(INPUTS, 0)
-#: The counters whose changes by a fact show what the move has chosen_values.
+#: The counters whose changes by a fact show what the move has chosen.
 _WATCHED: Final = (*BATCH, "calls", "waiting", "idle", "doom", "second_try", "final")
 _watched: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*_WATCHED)
 
