@@ -100,7 +100,7 @@ def plain(**limits: object) -> Limits:
 REDUCED: Final = {
     "a batch of two": Case(plain(), synthesis=True),
     "a batch of three": Case(plain(steps=1, tool_calls=3, max_retries=0), widest=3),
-    "no budget of calls": Case(plain(tool_calls=None), widest=2),
+    "no budget of calls": Case(plain(tool_calls=None, max_retries=0), widest=2),
     "doom loops": Case(plain(steps=3, tool_calls=3, doom_threshold=2, max_retries=0, nudges=1), widest=1),
     "doom loops that ask": Case(plain(steps=3, doom_threshold=2, doom_response="ask", max_retries=0), widest=1),
     "a cycle": Case(plain(steps=5, tool_calls=None, doom_threshold=2, max_retries=0, max_pauses=0), widest=1),
