@@ -90,13 +90,15 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
 # Each row of the chart is taken by a quick test, so both targets require all of them.
-PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-require
+PYTEST := $(BIN)/python -m pytest --dist worksteal --turnwright-rows-require
+# Slow tests wait for children, browsers and servers in a quarter of their time: three workers keep two processors busy.
+MORE_WORKERS := import os; print((os.cpu_count() or 1) * 3 // 2)
 
 test: $(VENV)/.test ## Run the quick tests (three minutes); fails when no test took some row of the chart
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -n auto -m 'not slow'
 
 test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed ## Run all tests, slow ones first (half an hour); CI runs this
-	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
+	$(PYTEST) -n $$($(BIN)/python -c '$(MORE_WORKERS)') --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
 	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/test_rank.py tests/proof/test_texts.py tests/proof/verify tests/audit/test_traces.py -k 'not whole_campaign'
@@ -135,7 +137,7 @@ faults: $(VENV)/.test ## Kill drivers a thousand times, and see that nothing is 
 histories: $(VENV)/.test ## Check a thousand histories of stores whose processes are killed and stopped (five minutes)
 	$(BIN)/python -m tests.campaigns.histories --sqlite 700 --postgres 300
 
-simulate: $(VENV)/.installed ## Run a million schedules of several processes, people and faults (a night)
+simulate: $(VENV)/.test ## Run a million schedules of several processes, people and faults (a night)
 	$(BIN)/python -m tests.campaigns.simulation --schedules $(or $(SCHEDULES),1000000)
 
 scale: $(VENV)/.test ## Drive a thousand turns on Temporal while workers are killed; writes docs/scale.md (seven minutes)
