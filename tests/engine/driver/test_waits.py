@@ -594,11 +594,12 @@ async def test_result_that_was_refused_is_not_used(desk: Desk, second: str) -> N
     """Rule 8: the first result comes while only the sub-agent waits. Before it is accepted, its caller is answered."""
     helper = agent_tool(Agent(name="Helper", description="Helps.", tools=["render"]))
     lines = (asks_for(("Helper", {"prompt": "p"})), asks_for(("render", {})), "helped", "Done.")
+    key, name = "t:call00001:call00001", "call00001/result-call00001"
     refusals: list[type[TurnwrightError]] = []
 
     async def settle_first() -> None:
         try:
-            await engine.settle("t:call00001:call00001", "first")
+            await engine.settle(key, "first")
         except TurnwrightError as refusal:
             refusals.append(type(refusal))
 
@@ -609,17 +610,16 @@ async def test_result_that_was_refused_is_not_used(desk: Desk, second: str) -> N
 
     engine = desk.engine(*lines, tools=[helper], store=BetweenWaits(desk.store, begin_to_settle), poll_interval=0.01)
     async with anyio.create_task_group() as group:
-        turn: TurnResult = await engine.run(AGENT, "Go.", id="t")
-        (interrupt,) = turn.interrupts
+        await engine.run(AGENT, "Go.", id="t")
         if second == "settle":
-            assert await engine.settle(interrupt.key, "second")
+            assert await engine.settle(key, "second")
         else:
-            await engine.answer("t", {interrupt.id: settled("second") if second == "answer" else "rerun"})
+            await engine.answer("t", {name: settled("second") if second == "answer" else "rerun"})
     assert refusals == [InvalidAnswerError if second == "rerun" else AlreadySettledError]
-    turn = await engine.resume("t")
+    turn: TurnResult = await engine.resume("t")
     if second == "rerun":
-        assert [open_interrupt.key for open_interrupt in turn.interrupts] == [interrupt.key]
-        turn = await engine.resume("t", {interrupt.id: settled("second")})
+        assert [interrupt.id for interrupt in turn.interrupts] == [name]
+        turn = await engine.resume("t", {name: settled("second")})
     assert turn.text == "Done."
     (call,) = await desk.facts("t:call00001", CallSettled)
     assert call.result == "second"
