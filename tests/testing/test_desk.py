@@ -284,7 +284,7 @@ def test_people_change_arguments_and_waiting_calls_get_results() -> None:
 
 
 def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:
-    """The model may guess the key, and a tool may repeat it. A tool that returns it breaks the invariant."""
+    """The model may guess the key, and a tool may repeat it, whole or in part. A tool that returns it breaks it."""
 
     def invariant_secret(requests: Sequence[ModelRequest]) -> None:
         assert "key-4711" not in str(requests[-1].messages)
@@ -301,6 +301,8 @@ def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:
 
     desk = make_desk(echo, explain, invariants=(invariant_secret,))
     assert_case(desk, (Visit(replies=(asks_for(("echo", {"text": "key-4711"})),)),))
+    whole, part = (asks_for(("echo", {"text": text})) for text in ("user:key-4711", "key-4711"))
+    assert_case(desk, (Visit(replies=(whole, part)),))
     with pytest.raises(CaseFailedError, match=r"^explain: invariant_secret: "):
         assert_case(desk, (Visit(replies=(asks_for(("explain", {"topic": "a"})),)),))
 

@@ -26,7 +26,9 @@ class OwnWords:
     def add(self, value: object, request: ModelRequest | None = None) -> None:
         """Note a reply of the model to a request, or an answer of a person."""
         messages, tools = ((), ()) if request is None else (request.messages, request.tools)
-        known_text = str(([message for message in messages if message.role != "assistant"], tools))
+        earlier_request = ([message for message in messages if message.role != "assistant"], tools)
+        # A tool repeats a word of the model: the parts of that word are not the tool's.
+        known_text = str(_blanked(earlier_request, self._longest_first()))
         value = (value.text, [call.arguments for call in value.calls]) if isinstance(value, ModelResponse) else value
         self._words |= dict.fromkeys(
             word for word in _leaves(value) if len(word) >= _SHORTEST and word not in known_text
@@ -34,8 +36,10 @@ class OwnWords:
 
     def take_out_of(self, requests: Sequence[ModelRequest]) -> list[ModelRequest]:
         """Return the requests without these words."""
-        longest_first = sorted(self._words, key=len, reverse=True)
-        return [_blanked(request, longest_first) for request in requests]
+        return [_blanked(request, self._longest_first()) for request in requests]
+
+    def _longest_first(self) -> list[str]:
+        return sorted(self._words, key=len, reverse=True)
 
 
 def _leaves(value: object) -> Iterator[str]:
