@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from random import Random
@@ -431,16 +431,29 @@ def test_tool_that_never_started_and_silent_hook_are_warnings() -> None:
     assert warnings == ["tool book never started (0 calls asked for it)", "hook never never decided anything"]
 
 
-def test_dropped_result_is_a_fault() -> None:
-    """The engine repairs it, so that the turn continues, and the model reads that there is no result."""
+Shorten = Callable[[Sequence[Message]], Sequence[Message] | Awaitable[Sequence[Message]]]
 
-    async def forget_results(messages: Sequence[Message]) -> list[Message]:
-        return [message for message in messages if message.role != "tool"]
+
+async def forget_results(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role != "tool"]
+
+
+def forget_calls(messages: Sequence[Message]) -> list[Message]:
+    return [message for message in messages if message.role != "assistant"]
+
+
+@pytest.mark.parametrize(
+    ("shorten", "why"), [(forget_results, "the model reads that there is none"), (forget_calls, "its call is cut off")]
+)
+def test_dropped_result_is_a_fault(shorten: Shorten, why: str) -> None:
+    """The engine repairs the request, so that the turn continues."""
 
     def build(**parts: Unpack[EngineParts]) -> Engine[None]:
-        return Engine(history_processor=forget_results, **parts)
+        return Engine(history_processor=shorten, **parts)
 
-    with pytest.raises(CaseFailedError, match=r"^hook forget_results, book: a result of book is dropped"):
+    with pytest.raises(
+        CaseFailedError, match=rf"^hook {shorten.__name__}, book: a result of book is dropped, and {why}"
+    ):
         assert_case(make_desk(book, build=build), (Visit(replies=(asks_for(("book", {"room": "red"})),)),))
 
 

@@ -6,27 +6,29 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import groupby
 from types import FrameType
 from typing import Final, Literal, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import structs
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
+from turnwright.driver.hooks.asking import called
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
-from turnwright.message import ToolResultPart
+from turnwright.message import Message, ToolResultPart
 from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
 from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
-from turnwright.transcript.pairing import NO_RESULT
+from turnwright.transcript.pairing import repaired
 from turnwright_states import CallStatus, EndReason
 from turnwright_states import facts as f
 from turnwright_states.limits import TOOL_TIMEOUT
@@ -148,7 +150,6 @@ class Rehearsal:
         self._watchers: list[str] = []
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
-        self._results: dict[tuple[str, str], str] = {}
         self._arguments: dict[tuple[str, str], JsonObject] = {}
         self._interrupted: _Crash | None = None
         #: The turn of a process that is going to die.
@@ -216,7 +217,7 @@ class Rehearsal:
             self._judge(turn, result, model.requests)
 
     def _engine(self, model: "_RehearsedModel", store: Store) -> Engine[None]:
-        return self._desk.build(
+        engine = self._desk.build(
             model=model,
             tools=self._tools,
             store=store,
@@ -225,6 +226,8 @@ class Rehearsal:
             backoff=_NEVER_WAIT,
             clock=anyio.current_time,
         )
+        self._watch_shortener(engine)
+        return engine
 
     def _expect(self, turn: str, engine: Engine[None]) -> None:
         agent, setup = self._agent, engine.setup
@@ -236,7 +239,6 @@ class Rehearsal:
             *(getattr(validator, "__name__", "validator") for validator in agent.output_validators),
         ]
         if setup.history_processor is not None:
-            self._shortener = f"hook {getattr(setup.history_processor, '__name__', 'history_processor')}"
             self._act(turn, self._shortener)
 
     async def _answer(self, engine: Engine[None], place: int, result: TurnResult) -> TurnResult:
@@ -268,7 +270,6 @@ class Rehearsal:
         """Return the reply to the last of the requests."""
         self._watch.notice_progress()
         self._check(turn, requests=requests)
-        self._look_for_dropped_results(turn, requests[-1])
         visit = self.visits[place]
         is_bounded = self._agent.limits_for().call_limit is not None  # by its budget, whatever the results are
         if visit.endless and not is_bounded and len(requests) > _MOST_STEPS:
@@ -282,13 +283,32 @@ class Rehearsal:
             self.visits[place] = replace(visit, replies=(*visit.replies, reply))
         return reply
 
-    def _look_for_dropped_results(self, turn: str, request: ModelRequest) -> None:
-        for part in (part for message in request.messages for part in message.parts):
-            if isinstance(part, ToolResultPart) and part.text == NO_RESULT:
-                result = self._results.get((turn, part.call), NO_RESULT)
-                if result != NO_RESULT and self._shortener:
-                    detail = f"a result of {part.name} is dropped, and the model reads that there is none"
-                    self._note(f"{self._shortener}, {part.name}", "drops a result", detail)
+    def _watch_shortener(self, engine: Engine[None]) -> None:
+        """Look at what the history processor of an engine makes, which the engine repairs before a model reads it.
+
+        The desk's own function makes the engine, so its processor is replaced afterwards.
+        """
+        process = engine.setup.history_processor
+        if process is None:
+            return
+        self._shortener = f"hook {name_of(process)}"
+
+        @wraps(process)
+        async def process_and_look(messages: tuple[Message, ...]) -> object:
+            processed = await called(process, messages)
+            if isinstance(processed, Sequence) and all(isinstance(message, Message) for message in processed):
+                self._look_for_dropped_results(messages, processed)
+            return processed
+
+        structs.force_setattr(engine.setup, "history_processor", process_and_look)
+
+    def _look_for_dropped_results(self, messages: Sequence[Message], processed: Sequence[Message]) -> None:
+        if repaired(messages)[1]:  # an imported history was unpaired before
+            return
+        left, sent = _results_in(processed), _results_in(repaired(processed)[0])
+        for results, why in ((left - sent, "its call is cut off"), (sent - left, "the model reads that there is none")):
+            for name, _, _ in results:
+                self._note(f"{self._shortener}, {name}", "drops a result", f"a result of {name} is dropped, and {why}")
 
     def _observe(self, event: TurnEvent) -> None:
         if not isinstance(event, FactEvent):
@@ -319,7 +339,6 @@ class Rehearsal:
     def _settle(self, turn: str, fact: f.CallSettled) -> None:
         """Note the result of a call."""
         self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
-        self._results[turn, fact.call] = fact.result
         if fact.status is CallStatus.ABORTED:
             self._let_threads_end()
         self._compare_world(turn, fact.call, fact.status)
@@ -466,6 +485,12 @@ class _DyingStore(FaultyStore):
             return ""
         self._results -= results
         return "die before" if self._results <= 0 else ""
+
+
+def _results_in(messages: Sequence[Message]) -> Counter[tuple[str, str, str]]:
+    """Return the results in the messages: their tools, calls and texts."""
+    parts = (part for message in messages for part in message.parts)
+    return Counter((part.name, part.call, part.text) for part in parts if isinstance(part, ToolResultPart))
 
 
 async def _interject(engine: Engine[None], turn: str, text: str) -> None:
