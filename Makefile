@@ -90,15 +90,13 @@ run: $(VENV)/.local ## Drive one turn of the embedded model with real tools
 	  --store sqlite:///turns.db "What is 17 * 23? Use the multiply tool."
 
 # Each row of the chart is taken by a quick test, so both targets require all of them.
-PYTEST := $(BIN)/python -m pytest --dist worksteal --turnwright-rows-require
-# Slow tests wait for children, browsers and servers in a quarter of their time: three workers keep two processors busy.
-MORE_WORKERS := import os; print((os.cpu_count() or 1) * 3 // 2)
+PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-require
 
 test: $(VENV)/.test ## Run the quick tests (three minutes); fails when no test took some row of the chart
-	$(PYTEST) -n auto -m 'not slow'
+	$(PYTEST) -m 'not slow'
 
 test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed ## Run all tests, slow ones first (half an hour); CI runs this
-	$(PYTEST) -n $$($(BIN)/python -c '$(MORE_WORKERS)') --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
+	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
 	$(BIN)/python -m pytest -n auto --cov --cov-report= --hypothesis-profile=all tests/states tests/proof/test_rank.py tests/proof/test_texts.py tests/proof/verify tests/audit/test_traces.py -k 'not whole_campaign'
