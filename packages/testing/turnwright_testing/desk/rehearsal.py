@@ -305,8 +305,11 @@ class Rehearsal:
     def _look_for_dropped_results(self, messages: Sequence[Message], processed: Sequence[Message]) -> None:
         if repaired(messages)[1]:  # an imported history was unpaired before
             return
-        left, sent = _results_in(processed), _results_in(repaired(processed)[0])
-        for results, why in ((left - sent, "its call is cut off"), (sent - left, "the model reads that there is none")):
+        processed_results, sent_results = _results_in(processed), _results_in(repaired(processed)[0])
+        for results, why in (
+            (processed_results - sent_results, "its call is cut off"),
+            (sent_results - processed_results, "the model reads that there is none"),
+        ):
             for name, _, _ in results:
                 self._note(f"{self._shortener}, {name}", "drops a result", f"a result of {name} is dropped, and {why}")
 
