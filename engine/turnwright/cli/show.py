@@ -88,7 +88,7 @@ def show(
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
+    result, facts, below, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
     started = first_fact(turn, facts)
     if journal:
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
@@ -110,7 +110,7 @@ def show(
             print_lines(_message_lines(message, below, broken), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
             print_lines(_begun(facts))
-        flags, elsewhere = store_flag(store), not by_command_line(started.metadata)
+        flags, elsewhere = store_flag(store), not by_command_line(root_started.metadata)
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
@@ -205,15 +205,15 @@ async def _turn(
     The last one are its approvals that cover equal calls now: of a turn without a session, until it ends.
     """
     result, facts = await Engine(store=store).get(turn), await store.facts(turn)
-    started, root = first_fact(turn, facts), root_of(turn)
+    root_started, root = first_fact(turn, facts), root_of(turn)
     if root != turn:
         with suppress(TurnNotFoundError):  # a turn may have a colon in its id and no root
-            started = first_fact(root, await store.facts(root))
+            root_started = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     _, driver = await driving_status(store, await store.get(turn))
     stand = result.outcome is None or first_fact(turn, facts).session is not None
     approvals = await approvals_in(store, turn, facts) if stand else []
-    return result, facts, await sub_turns(store, turn, facts), started, told_to_stop, driver, approvals
+    return result, facts, await sub_turns(store, turn, facts), root_started, told_to_stop, driver, approvals
 
 
 def _print_test(make: Callable[[], str]) -> None:
