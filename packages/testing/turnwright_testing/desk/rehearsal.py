@@ -292,6 +292,8 @@ class Rehearsal:
         if process is None:
             return
         self._shortener = f"hook {name_of(process)}"
+        if engine.setup.unpaired == "reject":  # the turn fails, and its error says why
+            return
 
         @wraps(process)
         async def process_and_look(messages: tuple[Message, ...]) -> object:

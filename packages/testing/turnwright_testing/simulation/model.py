@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from functools import cache
 from typing import Final
 
 from pydantic import JsonValue
@@ -10,11 +9,10 @@ from pydantic import JsonValue
 from turnwright.message import ToolSpec
 from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright_states import Cause, Finish, Usage
-from turnwright_testing.draw import draw_pool, quiet
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
-from turnwright_testing.json_values import Schema, arguments_of
 
 from .choices import ChosenWorld
+from .sample import arguments
 
 #: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
 #: retried or not; streams that break off or fall silent.
@@ -52,7 +50,7 @@ class SimulatedModel(FlakyModel):
         kind = choices.weighted("model", _KINDS)
         offered = request.tools if request.tool_choice != "none" else ()
         usage = Usage(input_tokens=choices.of("usage", (1, 0, 40)), output_tokens=1)
-        text = "Done." if request.output is None else json.dumps(choices.of("arguments", _pool(request.output.schema)))
+        text = "Done." if request.output is None else json.dumps(arguments(request.output.schema, choices))
         answer = ModelResponse(text=text, usage=usage)
         match kind:
             case 1 | 2 if offered:
@@ -82,25 +80,10 @@ class SimulatedModel(FlakyModel):
     def _calls(self, offered: Sequence[ToolSpec], number: int) -> tuple[ResponseToolCall, ...]:
         choices = self._world.choices
         specs = [choices.of("model", offered) for _ in range(number)]
-        return tuple(
-            ResponseToolCall(name=spec.name, arguments=choices.of("arguments", _pool(spec.parameters)))
-            for spec in specs
-        )
+        return tuple(ResponseToolCall(name=spec.name, arguments=arguments(spec.parameters, choices)) for spec in specs)
 
     def _wrong(self, offered: Sequence[ToolSpec]) -> tuple[ResponseToolCall, ...]:
         wrong: dict[str, JsonValue] = {"no_such_argument": 1}
         if not offered or self._world.choices.one_in("model", 2):
             return (ResponseToolCall(name="no_such_tool", arguments=wrong),)
         return (ResponseToolCall(name=self._world.choices.of("model", offered).name, arguments=wrong),)
-
-
-def _pool(schema: Schema) -> Sequence[dict[str, JsonValue]]:
-    """Return arguments that fit a schema, the simplest first."""
-    return _pool_of(json.dumps(schema, sort_keys=True))
-
-
-@cache
-def _pool_of(schema: str) -> Sequence[dict[str, JsonValue]]:
-    with quiet():
-        values = draw_pool(arguments_of(json.loads(schema)), seed=0)
-    return sorted(values, key=lambda value: (len(json.dumps(value)), json.dumps(value)))
