@@ -82,6 +82,15 @@ SCENES: Final[Mapping[str, Scene]] = {
         "invariant_paragraphs_keep_their_order",
         (SceneTurn((_ask_each("translate_paragraph", "text", "a long paragraph", "short"), "Done.")),),
     ),
+    "raised_refund": Scene(
+        "invariant_refunds_are_within_the_limit",
+        (
+            SceneTurn(
+                (_ask("refund", order="A1", euros=70), "Done."),
+                answers=({"approval-1": approve(arguments={"order": "A1", "euros": 900})},),
+            ),
+        ),
+    ),
     "repeated_charge": Scene(
         "invariant_customers_pay_their_bills_once",
         (SceneTurn((_ask("charge", cents=100), _ask("charge", cents=200), "Done.")),),

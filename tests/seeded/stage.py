@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
@@ -10,7 +11,7 @@ from typing import Final
 
 import anyio
 
-from turnwright import Agent, Engine, StoreError, Tool, TurnResult
+from turnwright import Agent, Engine, InvalidAnswerError, StoreError, Tool, TurnResult
 from turnwright.context import JsonObject
 from turnwright.journal.answers import Answers
 from turnwright.journal.event_bus import Observer
@@ -128,7 +129,8 @@ class Stage:
     async def _drive(self, engine: Engine[None], agent: Agent, turn: SceneTurn) -> TurnResult:
         result = await engine.run(agent, turn.prompt, session=turn.session, metadata=turn.metadata)
         for answers in turn.answers:
-            result = await engine.resume(result.id, answers, agent=agent)
+            with suppress(InvalidAnswerError):  # the app refuses it: the turn still waits
+                result = await engine.resume(result.id, answers, agent=agent)
         return result
 
     def _judge(self, result: TurnResult | None, requests: Sequence[ModelRequest]) -> None:

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import MOST_NESTED, deeper_than, unique_keys
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.context import NOT_GIVEN, NotGiven
+from turnwright.context import NOT_GIVEN, JsonObject, NotGiven
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError, need_kind
 from turnwright.store import QUEUED, InboxItem, InboxKind, Store
 from turnwright.tools.errors import ToolError
@@ -24,7 +24,7 @@ from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered, InterruptRecord
 from turnwright_states.inputs import GivenResult
-from turnwright_states.payload import plain, thawed
+from turnwright_states.payload import frozen, plain, thawed
 
 from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, with_inbox, writable
 from .result import TurnResult, result_of
@@ -124,21 +124,22 @@ class Answering:
     via: str
     #: Whether the approval covers equal calls too.
     always: bool = False
+    #: All arguments that the approved call runs with, if the person changes those of the interrupt.
+    arguments: JsonObject | None = None
 
 
-def answering_of(
-    fold: JournalFold, interrupt: Interrupt, decision: Decision, signature: Signature, *, always: bool = False
-) -> Answering:
+def answering_of(fold: JournalFold, interrupt: Interrupt, answer: Answer, signature: Signature) -> Answering:
     """Return an answer to an interrupt of a turn as the app judges it."""
     return Answering(
         turn=fold.turn_id,
         session=fold.started.session,
         metadata=fold.started.metadata,
         interrupt=interrupt,
-        decision=decision,
+        decision=answer.decision,
         by=signature.by,
         via=signature.via,
-        always=always,
+        always=answer.always,
+        arguments=None if answer.arguments is None else frozen(dict(answer.arguments)),
     )
 
 
@@ -449,8 +450,7 @@ async def post_answers(
         # The error lists the open interrupts, which only the inbox knows.
         replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
     for name, reply in replies.items():
-        answering = answering_of(fold, interrupts[name], reply.decision, signature, always=reply.always)
-        await need_authorized(judge, answering, [*interrupts])
+        await need_authorized(judge, answering_of(fold, interrupts[name], reply, signature), [*interrupts])
     items = {
         answer_item(turn_id, name, reply, signature, shared=interrupts[name].is_shared): name
         for name, reply in replies.items()

@@ -74,7 +74,7 @@ async def settle_call(
         addressee = _find(folds, key)
         interrupt, turn_id = addressee.interrupt, addressee.fold.turn_id
         parse_answer((interrupt,), interrupt.id, answer, now=now)
-        await need_authorized(judge, answering_of(folds[0], interrupt, answer.decision, signature), [interrupt.id])
+        await need_authorized(judge, answering_of(folds[0], interrupt, answer, signature), [interrupt.id])
         item = answer_item(turn_id, interrupt.id, answer, signature)
         waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
         is_still_there = stored is not None and stored[0] in waiting

@@ -18,6 +18,7 @@ from turnwright import (
     TurnContext,
     TurnResult,
     agent_tool,
+    approve,
     before_tool,
     tool,
 )
@@ -195,6 +196,33 @@ async def test_app_is_asked_about_each_answer() -> None:
         "ann",
         "slack",
     )
+
+
+async def test_app_sees_changed_arguments_and_always() -> None:
+    """Rule 15: an approval as it is has no arguments of its own, nor one whose arguments are those of the call."""
+    answerings: list[Answering] = []
+
+    async def may(answering: Answering) -> bool:
+        answerings.append(answering)
+        return False
+
+    @tool(needs_approval=True)
+    async def refund(euros: int) -> str:
+        """Refund."""
+        return f"refunded {euros}"
+
+    model = ScriptedModel(asks_for(("refund", {"euros": 20})))
+    async with Engine(model=model, tools=[refund], authorize=may) as engine:
+        turn: TurnResult = await engine.run(AGENT, "Refund.")
+        for answer in (True, "always", '{"euros": 900}', approve(arguments={"euros": 20})):
+            with pytest.raises(InvalidAnswerError, match="not authorized"):
+                await engine.answer(turn.id, {"approval-1": answer})
+    assert [(answering.arguments, answering.always) for answering in answerings] == [
+        (None, False),
+        (None, True),
+        ({"euros": 900}, False),
+        (None, False),
+    ]
 
 
 @pytest.mark.parametrize(
