@@ -59,10 +59,10 @@ if TYPE_CHECKING:
         UnreadableTurnError,
     )
     from .journal.answers import Answer, Answering, approve, reject, settled
-    from .journal.approvals import StandingApproval
     from .journal.links import Links
     from .journal.notices import Notice, webhook
     from .journal.result import TurnResult
+    from .journal.standing_approvals import StandingApproval
     from .message import FilePart, Message
     from .model.prices import Price
     from .runtime.engine import Engine
@@ -140,7 +140,7 @@ else:
             "SessionBusyError": ".errors",
             "SessionInfo": ".store",
             "SessionNotFoundError": ".errors",
-            "StandingApproval": ".journal.approvals",
+            "StandingApproval": ".journal.standing_approvals",
             "State": "turnwright_states",
             "StoreError": ".errors",
             "StoreReplacedError": ".errors",

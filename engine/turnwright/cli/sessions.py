@@ -9,8 +9,8 @@ from pydantic import JsonValue
 
 from turnwright._base.words import count, cut_line, local_time
 from turnwright.errors import ConfigError, SessionNotFoundError
-from turnwright.journal.approvals import StandingApproval
 from turnwright.journal.questions import call_lines, describe_giver
+from turnwright.journal.standing_approvals import StandingApproval
 from turnwright.runtime.engine import Engine
 from turnwright.store import SessionInfo, Store
 

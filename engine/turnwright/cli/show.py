@@ -15,11 +15,11 @@ from pydantic import JsonValue
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
 from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
-from turnwright.journal.approvals import StandingApproval, approvals_in, list_approvals
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
 from turnwright.journal.result import TurnResult
+from turnwright.journal.standing_approvals import StandingApproval, approvals_in, list_approvals
 from turnwright.journal.subturns import sub_turns
 from turnwright.journal.turn_journal import first_fact
 from turnwright.message import (

@@ -18,7 +18,7 @@ from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelRequest
 from turnwright_states import CallModel, RequestPreparedInput
 
-from .guards import InputGuards
+from .guardrail_checks import InputGuardrails
 from .hooks.asking import ask
 from .hooks.chain import Chain, Hook
 from .hooks.decisions import ChangeRequest
@@ -28,7 +28,7 @@ from .segment import Segment
 class PrepareRequest:
     """Prepares the requests of a turn, step by step."""
 
-    def __init__(self, segment: Segment, chain: Chain, inputs: InputGuards) -> None:
+    def __init__(self, segment: Segment, chain: Chain, inputs: InputGuardrails) -> None:
         self._segment = segment
         self._on_start = chain.before("on_start")
         self._hooks = chain.before("before_model")

@@ -266,7 +266,7 @@ class Segment:
         if session is None:
             return ""
         if self._earlier_approvals is None:
-            from turnwright.journal.approvals import read_approvals  # noqa: PLC0415 (few turns ask)
+            from turnwright.journal.standing_approvals import read_approvals  # noqa: PLC0415 (few turns ask)
 
             self._earlier_approvals = await read_approvals(self.journal.store, session)
         return self._earlier_approvals.get(key, "")

@@ -23,7 +23,7 @@ from turnwright_states import Call, CallSettledInput, CallStatus
 from turnwright_states.facts import CallMade, ModelReplied
 from turnwright_states.payload import frozen, thawed
 
-from .guards import Guards, InputGuards, OutputGuards
+from .guardrail_checks import GuardrailCaller, InputGuardrails, OutputGuardrails
 from .hooks.asking import RETRY
 from .hooks.chain import Chain, Hook, checked_guardrails, checked_hooks
 from .hooks.decisions import CallView, ChangeArguments, Reject, RequireApproval, ReturnResult
@@ -61,11 +61,11 @@ def with_hooks(segment: Segment, participants: Participants) -> Participants:
             *checked_guardrails(agent.guardrails, f"agent {agent.name!r}"),
         ),
     )
-    guards = Guards(setup.backoff, lambda: segment.machine.turn.limits.max_retries, setup.cancel_grace)
-    calls = CallHooks(chain, guards)
+    caller = GuardrailCaller(setup.backoff, lambda: segment.machine.turn.limits.max_retries, setup.cancel_grace)
+    calls = CallHooks(chain, caller)
     input_guardrails, output_guardrails = chain.guardrails(GuardrailKind.INPUT), chain.guardrails(GuardrailKind.OUTPUT)
-    inputs = InputGuards(segment, input_guardrails, guards)
-    outputs = OutputGuards(segment, output_guardrails, guards) if output_guardrails else None
+    inputs = InputGuardrails(segment, input_guardrails, caller)
+    outputs = OutputGuardrails(segment, output_guardrails, caller) if output_guardrails else None
     prepare = PrepareRequest(segment, chain, inputs)
     replies = ReplyHooks(segment, chain)
     stages = [
@@ -126,14 +126,14 @@ class ReplyHooks:
 
 
 class CallHooks:
-    """Asks the hooks and guardrails about the calls of a turn. `guards` asks one guardrail."""
+    """Asks the hooks and guardrails about the calls of a turn. `caller` asks one guardrail."""
 
-    def __init__(self, chain: Chain, guards: Guards) -> None:
+    def __init__(self, chain: Chain, caller: GuardrailCaller) -> None:
         self._before = chain.before("before_tool")
         self._after = chain.after("after_tool")
         self._inputs = chain.guardrails(GuardrailKind.TOOL_INPUT)
         self._outputs = chain.guardrails(GuardrailKind.TOOL_OUTPUT)
-        self._guards = guards
+        self._caller = caller
 
     @property
     def judges_before(self) -> bool:
@@ -157,7 +157,7 @@ class CallHooks:
         if verdict.rejected is None and verdict.result is None:
             view = CallView(call.id, call.name, verdict.arguments)
             for guardrail in self._inputs:
-                await self._guards.check(guardrail, context_of(call, batch), view)
+                await self._caller.check(guardrail, context_of(call, batch), view)
         return verdict
 
     async def _asked(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:
@@ -213,7 +213,7 @@ class CallHooks:
         result, status = _of(settled), settled.status
         view = CallView(call.id, call.name, call.arguments, status)
         for guardrail in self._outputs:
-            await self._guards.check(guardrail, context_of(call, batch), view, result)
+            await self._caller.check(guardrail, context_of(call, batch), view, result)
         decisions: list[JsonObject] = []
         for hook in self._after:
             if not hook.about(call.name):

@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean, local_time
-from turnwright.journal.approvals import StandingApproval
+from turnwright.journal.standing_approvals import StandingApproval
 from turnwright.privacy.invisible import exact
 from turnwright.transcript.interrupt import Interrupt, default_question
 from turnwright_states import InterruptKind

@@ -100,9 +100,9 @@ from turnwright_states import Decision, Limits
 from .in_process import InProcessTurns
 
 if TYPE_CHECKING:
-    from turnwright.journal.approvals import StandingApproval
     from turnwright.journal.fork_changes import ForkChanges
     from turnwright.journal.polling import WaitPoller
+    from turnwright.journal.standing_approvals import StandingApproval
     from turnwright.rules import Rule, RuleSet
     from turnwright.telemetry import Telemetry
     from turnwright_states.replay import FactGroup
@@ -575,7 +575,7 @@ class Engine(Generic[DepsT]):
 
         Raises `StoreError`.
         """
-        from turnwright.journal.approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
+        from turnwright.journal.standing_approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
 
         return await list_approvals(self._open_store, session)
 
@@ -585,7 +585,7 @@ class Engine(Generic[DepsT]):
         Returns the number of the approvals. A turn that has not ended keeps its own, and those that it has read. Raises
         `ConfigError` for a store that keeps no annotations, and `StoreError`.
         """
-        from turnwright.journal.approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
+        from turnwright.journal.standing_approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
 
         return await revoke_approvals(self._open_store, session, self.setup.now())
 

@@ -29,7 +29,7 @@ from .result import NotJsonError, ToolResult, to_result
 from .timing import limited
 
 if TYPE_CHECKING:
-    from .approval import ApprovalCheck
+    from .approval_check import ApprovalCheck
 
 #: The crash policy: what happens to a call that a crash interrupted (docs/rules.md#recovery).
 OnCrash = Literal["rerun", "unknown", "ask"]
@@ -181,7 +181,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         self.always_asks = needs_approval is True
         self._check: ApprovalCheck | None = None
         if not isinstance(needs_approval, bool):
-            from . import approval as checks  # noqa: PLC0415 (few tools have an approval function)
+            from . import approval_check as checks  # noqa: PLC0415 (few tools have an approval function)
 
             self._check = checks.ApprovalCheck(name, needs_approval, self._offered(), self.timeout)
         self._loop_key = loop_key

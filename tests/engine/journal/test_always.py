@@ -17,7 +17,7 @@ from turnwright import (
     tool,
 )
 from turnwright.journal.answers import Answer
-from turnwright.journal.approvals import revoke_approvals
+from turnwright.journal.standing_approvals import revoke_approvals
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.rules import Rule
 from turnwright.store import SqliteStore

@@ -35,7 +35,7 @@ _OUTPUT_GATE: Final = "output"
 _RESULTS: Final = "results."
 
 
-class Guards:
+class GuardrailCaller:
     """Asks single guardrails of a turn.
 
     `max_retries` returns how often a check may be repeated whose own model failed, where no row of the chart counts
@@ -59,13 +59,13 @@ class Guards:
                 return await self.check_once(guardrail, *args)
             except ModelError as error:
                 if attempt > self._max_retries() or not error.cause.may_pass:
-                    raise HookFailedError(f"{what(guardrail)} could not decide: {text_of(error)}") from error
+                    raise HookFailedError(f"{label_of(guardrail)} could not decide: {text_of(error)}") from error
                 await noting_wait(anyio.sleep(self._backoff.wait(attempt, error.retry_after)))
 
     async def check_once(self, guardrail: Guardrail[object], *args: object) -> None:
         """Ask a guardrail. Raises `TripError`, `HookFailedError`, and the `ModelError` of its own model."""
         verdict = await ask(
-            what(guardrail),
+            label_of(guardrail),
             guardrail.check,
             *args,
             seconds=guardrail.timeout,
@@ -75,12 +75,14 @@ class Guards:
         if verdict is None:
             return
         if not isinstance(verdict, Trip):
-            raise HookFailedError(f"{what(guardrail)} returned {shown(verdict)}: return Trip or None")
+            raise HookFailedError(f"{label_of(guardrail)} returned {shown(verdict)}: return Trip or None")
         metadata: JsonValue
         try:
             metadata = plain(thawed(dict(verdict.metadata)))
         except (NotJsonError, TypeError, ValueError) as error:
-            raise HookFailedError(f"{what(guardrail)} returned metadata that are not a JSON object: {error}") from error
+            raise HookFailedError(
+                f"{label_of(guardrail)} returned metadata that are not a JSON object: {error}"
+            ) from error
         assert isinstance(metadata, dict)  # noqa: S101 (a copy of a mapping)
         size = len(json.dumps(metadata, ensure_ascii=False).encode())
         if size > STRUCTURED_LIMIT:
@@ -88,12 +90,12 @@ class Guards:
         raise TripError(guardrail.name, cap(str(verdict.message)), metadata, guardrail.kind)
 
 
-class InputGuards:
+class InputGuardrails:
     """The input guardrails of one turn, and which of them have passed."""
 
-    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], guards: Guards) -> None:
+    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], caller: GuardrailCaller) -> None:
         self._segment = segment
-        self._guards = guards
+        self._caller = caller
         self.blocking = tuple(guardrail for guardrail in guardrails if not guardrail.run_in_parallel)
         self.parallel = tuple(guardrail for guardrail in guardrails if guardrail.run_in_parallel)
         #: See `InputChecks.has_unchecked_fork`.
@@ -122,7 +124,7 @@ class InputGuards:
         """Ask the blocking guardrails, one after the other. Raises `TripError` and `ModelError`."""
         for guardrail in self.blocking:
             if guardrail in self._unpassed:  # else it passed before another one's model failed
-                await self._check(guardrail, self._guards.check_once)
+                await self._check(guardrail, self._caller.check_once)
 
     async def check_added(self, text: str, kind: str) -> None:
         """Ask every guardrail about text that a person adds: a `message` or an `answer`.
@@ -131,7 +133,7 @@ class InputGuards:
         """
         for guardrail in (*self.blocking, *self.parallel):
             try:
-                await self._guards.check(guardrail, self._segment.context(), text)
+                await self._caller.check(guardrail, self._segment.context(), text)
             except TripError as trip:
                 trip.kind = kind
                 raise
@@ -144,12 +146,12 @@ class InputGuards:
     async def check_all(self) -> None:
         """Ask every guardrail that has not passed. Raises `TripError`, and `HookFailedError` if its model fails."""
         for guardrail in tuple(self._unpassed):
-            await self._check(guardrail, self._guards.check)
+            await self._check(guardrail, self._caller.check)
 
     async def finish(self, _: Reviewing) -> None:
         """Ask every guardrail that has not passed, as a stage of a review. Raises `TripError` and `ModelError`."""
         for guardrail in tuple(self._unpassed):
-            await self._check(guardrail, self._guards.check_once)
+            await self._check(guardrail, self._caller.check_once)
 
     async def beside(self, attempt: Callable[[], Awaitable[Input]], *, reviewed: bool) -> Input | None:
         """Make an attempt at a model call beside the guardrails that have not passed. Return the input to feed.
@@ -184,7 +186,7 @@ class InputGuards:
 
     async def _check_beside(self, guardrail: Guardrail[object], reviewed: bool) -> None:
         try:
-            await self._check(guardrail, self._guards.check_once if reviewed else self._guards.check)
+            await self._check(guardrail, self._caller.check_once if reviewed else self._caller.check)
         except ModelError:
             return  # asked again in the review, where the machine counts the attempts
 
@@ -219,13 +221,13 @@ def _added_texts(segment: Segment) -> Iterator[str]:
                     yield part.text
 
 
-class OutputGuards:
+class OutputGuardrails:
     """The output guardrails of one turn."""
 
-    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], guards: Guards) -> None:
+    def __init__(self, segment: Segment, guardrails: Sequence[Guardrail[object]], caller: GuardrailCaller) -> None:
         self._segment = segment
         self._guardrails = guardrails
-        self._guards = guards
+        self._caller = caller
         self._holds = any(guardrail.hold_stream for guardrail in guardrails)
 
     def hold(self) -> None:
@@ -251,7 +253,7 @@ class OutputGuards:
 
     async def _check(self, guardrail: Guardrail[object], text: str, *, counted: bool) -> None:
         segment = self._segment
-        check = self._guards.check_once if counted else self._guards.check
+        check = self._caller.check_once if counted else self._caller.check
         try:
             await check(guardrail, segment.context(), text)
         except TripError as trip:
@@ -261,7 +263,7 @@ class OutputGuards:
             raise
 
 
-def what(guardrail: Guardrail[object]) -> str:
+def label_of(guardrail: Guardrail[object]) -> str:
     """Return the guardrail in an error."""
     return f"{guardrail.kind} guardrail {guardrail.name!r}"
 
