@@ -2,7 +2,7 @@
 
     python .ci/picture_inspector.py
 
-The executable is looked for as chromium or google-chrome.
+The executable is looked for as in `BROWSERS`.
 """
 
 import json
@@ -15,7 +15,8 @@ from typing import Final
 from playwright.sync_api import sync_playwright
 
 ASSETS: Final = Path(__file__).resolve().parent.parent / "docs" / "assets"
-CHROMIUM: Final = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
+BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+CHROMIUM: Final = next(filter(None, map(shutil.which, BROWSERS)), "")
 #: The pictures: a name, the text of the link to the page in the list of turns (none: the list), and the height.
 PICTURES: Final = (
     ("inspector-turns", "", 760),

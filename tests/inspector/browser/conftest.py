@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from .stage import CHROMIUM, Stage, serving, visiting
+from .stage import BROWSERS, CHROMIUM, Stage, serving, visiting
 
 #: No background traffic, and no sandbox, which containers lack.
 FLAGS = (
@@ -26,7 +26,7 @@ def browser() -> Iterator[Browser]:
     asynchronous test of another module could run.
     """
     if not CHROMIUM:
-        pytest.skip("no Chromium is installed: its executable is looked for as chromium or google-chrome")
+        pytest.skip(f"no Chromium is installed: its executable is looked for as {', '.join(BROWSERS)}")
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
