@@ -1,4 +1,4 @@
-"""The limits of a turn: one frozen object, on by default."""
+"""The limits of a turn: one frozen object, on by default. `chart.py` says where each of them ends a turn."""
 
 from collections.abc import Collection, Mapping
 from functools import lru_cache
