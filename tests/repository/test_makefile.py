@@ -139,7 +139,10 @@ def programs(target: Target) -> Iterator[str]:
                 yield "turnwright.cli" if program == "turnwright" else program
 
 
-RUNS: Final = sorted({(name, program) for name, target in TARGETS.items() for program in programs(target)})
+#: One target for each program and what must be installed for it.
+RUNS: Final = {
+    (tuple(target.needs), program): (name, program) for name, target in TARGETS.items() for program in programs(target)
+}
 
 
 def test_every_target_running_python_creates_the_environment() -> None:
@@ -148,7 +151,7 @@ def test_every_target_running_python_creates_the_environment() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "program"), RUNS)
+@pytest.mark.parametrize(("name", "program"), sorted(RUNS.values()))
 def test_target_installs_the_imports_of_the_program(name: str, program: str) -> None:
     """The program is imported where nothing else can be."""
     there = installed(TARGETS[name])
