@@ -31,8 +31,8 @@ bug of a kind that users report, and on the same agents without the bug. The age
 
 **{found} of {total} bugs are found. {green} of {total} mended agents are green.** Seconds include the start of Python.
 
-| Agent | Kind | Found | Seconds | Examples | First line of the report | Mended: seconds, examples |
-| --- | --- | --- | --- | --- | --- | --- |
+| Agent | Kind | Found: seconds, examples | First line of the report | Mended: seconds, examples |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -94,10 +94,10 @@ def rows(runs: Sequence[tuple[str, Run, Run]]) -> Iterator[str]:
     """Return the rows of the page's table."""
     kind_of = kinds()
     for name, buggy, mended in runs:
-        verdict = "yes" if is_found(name, buggy) else "no"
+        effort = f"{buggy.seconds:.1f}, {buggy.examples}" if is_found(name, buggy) else "**no**"
         line = re.sub(r"[|`]", " ", buggy.line)[:120]
         green = f"{mended.seconds:.0f}, {mended.examples}" if mended.code == 0 else "**failed**"
-        cells = [f"`{name}`", kind_of[name], verdict, f"{buggy.seconds:.1f}", str(buggy.examples), f"`{line}`", green]
+        cells = [f"`{name}`", kind_of[name], effort, f"`{line}`", green]
         yield f"| {' | '.join(cells)} |"
 
 

@@ -30,6 +30,15 @@ SCENES: Final[Mapping[str, Scene]] = {
     "blocked_loop": Scene(
         "read_page blocks the event loop", (SceneTurn((_ask("read_page", page=1), "Done.")),), real_time=True
     ),
+    "broad_always": Scene(
+        "invariant_people_approve_transfers",
+        (
+            SceneTurn(
+                (_ask("transfer", to="ann", euros=5), _ask("transfer", to="bob", euros=9000), "Done."),
+                answers=({"approval-1": "always"},),
+            ),
+        ),
+    ),
     "crowded_printer": Scene(
         "invariant_printers_are_not_crowded", (SceneTurn((_ask_each("print_page", "page", 1, 2, 3), "Done.")),)
     ),

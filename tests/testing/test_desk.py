@@ -29,10 +29,13 @@ from turnwright import (
     ToolContext,
     ToolError,
     TurnResult,
+    approve,
     before_tool,
     external_tool,
+    reject,
     tool,
 )
+from turnwright.journal.answers import Answer
 from turnwright.model import ModelRequest, asks_for
 from turnwright.tools import Tool
 from turnwright_states.verdict import Verdict
@@ -281,6 +284,78 @@ def test_people_change_arguments_and_waiting_calls_get_results() -> None:
         name="confirm", description="Confirm.", parameters={"type": "object"}, output_schema=verdict
     )
     assert fuzz_tools(confirm, examples=10).reached.tools["confirm"]["ok"] > 0
+
+
+@tool(needs_approval=True)
+async def refuse_without_answer(ctx: ToolContext) -> str:
+    """Trust the answers."""
+    if not ctx.answers:
+        raise ToolError("nobody approved")
+    return "done"
+
+
+@tool(needs_approval=True)
+async def read_answer(ctx: ToolContext) -> str:
+    """Trust the answers."""
+    return str(ctx.answers[0].decision)
+
+
+@tool(needs_approval=True)
+async def note_answer(ctx: ToolContext) -> str:
+    """Note the answers."""
+    BOOKINGS.extend([] if ctx.answers else ["unapproved"])
+    return "done"
+
+
+@tool(needs_approval=True)
+async def tell_answer(ctx: ToolContext) -> str:
+    """Answer another thing without answers."""
+    BOOKINGS.extend([] if ctx.answers else ["unapproved"])
+    return "done" if ctx.answers else "refused"
+
+
+def invariant_approved() -> None:
+    assert not BOOKINGS, f"{BOOKINGS}"
+
+
+@pytest.mark.parametrize(
+    ("trusting", "fault"),
+    [
+        (refuse_without_answer, "a call that `always` covers fails: it has no ctx.answers: nobody approved"),
+        (read_answer, "raises IndexError: tuple index out of range"),
+        (tell_answer, "invariant_approved: ['unapproved']"),
+    ],
+)
+def test_tool_that_trusts_its_answers_is_found(trusting: Tool, fault: str) -> None:
+    """A call that `always` covers has none."""
+    report = fuzz_tools(trusting, invariants=(invariant_approved,))
+    assert str(report.fault).startswith(f"{trusting.name}: {fault}")
+    with pytest.raises(CaseFailedError, match=f"^{trusting.name}: "):
+        assert_case(report.desk, report.case)
+
+
+def test_tool_that_notes_its_answers_is_a_warning() -> None:
+    """It does the same with an answer and without one."""
+    report = fuzz_tools(note_answer, invariants=(invariant_approved,))
+    assert report.fault is None
+    (warning,) = report.reached.warn()
+    words = "invariant_approved needs ctx.answers, but a call that `always` covers has none"
+    assert warning == f"note_answer: {words}"
+
+
+def test_answers_after_a_crash_are_repeated() -> None:
+    """The turn that another process resumes gets its second answer."""
+
+    @tool(needs_approval=True)
+    async def reserve(room: str) -> str:
+        """Reserve a room."""
+        BOOKINGS.append(room)
+        return room
+
+    replies = tuple(asks_for(("reserve", {"room": room})) for room in ("blue", "red"))
+    answers: tuple[dict[str, Answer], ...] = ({"approval-1": approve()}, {"approval-2": reject()})
+    assert_case(make_desk(reserve), (Visit(replies=replies, answers=answers, dies_at=1),))
+    assert BOOKINGS == ["blue"]
 
 
 def test_words_that_the_case_made_up_break_no_invariant_of_requests() -> None:

@@ -39,6 +39,9 @@ _MOST_CALLS: Final = 3
 _TEXTS: Final = ("yes", "no", "")
 #: A plain prompt, which is drawn more often than each of the others.
 _PLAIN: Final = "hi"
+#: How often a person approves equal calls too, and how often the model then repeats its calls.
+_COVERS: Final = 0.25
+_COVERED: Final = 0.3
 #: How often a person changes the arguments of an approved call, and how often a call that waits gets its result, and
 #: this is an error.
 _CHANGES: Final = 0.35
@@ -56,6 +59,8 @@ class Chance:
         self._desk = desk
         self._domain = domain
         self._last: dict[int, ModelResponse] = {}
+        #: How often the model of a visit repeats its last calls.
+        self._repeats: dict[int, float] = {}
         self._prompts = desk.prompts or (_PLAIN, _PLAIN, *TEXTS)
         self.visits = tuple(self._visit(place) for place in range(self._random.choice(_VISITS)))
 
@@ -85,7 +90,7 @@ class Chance:
         offered = [spec for spec in request.tools if spec.name != OUTPUT_TOOL]
         if not offered or ((number > 0 or not visit.endless) and random.random() < _ANSWERS):
             return self._answer(request)
-        if place in self._last and random.random() < _REPEATS:
+        if place in self._last and random.random() < self._repeats.get(place, _REPEATS):
             return self._last[place]
         calls = [self._call(random.choice(offered)) for _ in range(random.choice(_CALLS))]
         if len(calls) > 1 and random.random() < _TWICE:
@@ -117,7 +122,10 @@ class Chance:
 
     def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:  # noqa: ARG002 (by chance)
         """Return an answer to each interrupt."""
-        return {interrupt.id: self._decision(interrupt) for interrupt in interrupts}
+        answers = {interrupt.id: self._decision(interrupt) for interrupt in interrupts}
+        if any(answer.always for answer in answers.values()):
+            self._repeats[place] = _COVERED
+        return answers
 
     def _decision(self, interrupt: Interrupt) -> Answer:
         random = self._random
@@ -132,7 +140,9 @@ class Chance:
         return Answer(decision)
 
     def _approval(self, interrupt: Interrupt) -> Answer:
-        """Return an approval of the call as it is, or with other arguments."""
+        """Return an approval of the call as it is, of equal calls too, or with other arguments."""
+        if interrupt.may_cover_equal_calls and self._random.random() < _COVERS:
+            return approve(always=True)
         tool = next((tool for tool in self._desk.tools if tool.name == interrupt.tool), None)
         if tool is None or interrupt.is_shared or self._random.random() >= _CHANGES:
             return approve()

@@ -56,6 +56,7 @@ _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
 _NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
 #: Seconds beyond the longest time limit of a tool, after which a turn without a new fact hangs.
 _BEYOND: Final = 60.0
+_COVERED: Final = "a call that `always` covers"
 #: The most seconds that a thread gets to end.
 _REST: Final = 0.5
 
@@ -116,14 +117,22 @@ class Script:
 
 
 class Rehearsal:
-    """One case: its `faults`, oldest first, and the `visits` as they were, which a `Script` repeats."""
+    """One case: its `faults`, oldest first, its calls' `results`, and the `visits` as they were, for a `Script`.
 
-    def __init__(self, desk: Desk, guest: Guest, reached: Reached, *, patience: float = PATIENCE) -> None:
+    With `answers_covered`, a call that an approval of an equal call covers has this approval as its answer.
+    """
+
+    def __init__(
+        self, desk: Desk, guest: Guest, reached: Reached, *, patience: float = PATIENCE, answers_covered: bool = False
+    ) -> None:
         self.faults: list[Fault] = []
+        self.results: dict[tuple[str, str], tuple[CallStatus, str]] = {}
         self.visits: list[Visit] = [replace(visit, replies=(), answers=()) for visit in guest.visits]
         self._desk = desk
         self._guest = guest
         self._reached = reached
+        self._patience = patience
+        self._answers_covered = answers_covered
         self._facts = ReachedTurns(reached)
         self._own_words = OwnWords()
         self._checks = Checks(desk.invariants, reached, self._own_words)
@@ -151,6 +160,8 @@ class Rehearsal:
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
         self._arguments: dict[tuple[str, str], JsonObject] = {}
+        #: The tools of the calls that an approval of an equal call covers.
+        self._covered: dict[tuple[str, str], str] = {}
         self._interrupted: _Crash | None = None
         #: The turn of a process that is going to die.
         self._mortal: set[str] = set()
@@ -159,6 +170,32 @@ class Rehearsal:
 
     def play(self) -> "Rehearsal":
         """Play the case from the beginning of the outside world. Raises `ConfigError` for a desk that cannot run."""
+        self._play_visits()
+        is_suspicious = self.faults or any(status is CallStatus.ERROR for status, _ in self.results.values())
+        if self._covered and is_suspicious and not self._answers_covered:
+            self._compare_covered()
+        return self
+
+    def _compare_covered(self) -> None:
+        """Play the case with answers of the covered calls, and drop what breaks by the lack of these alone.
+
+        A tool may note its answers, for an invariant: that is worth a warning. The calls must end as with an answer.
+        """
+        script, tools = Script(tuple(self.visits)), dict.fromkeys(self._covered.values())
+        answered = Rehearsal(self._desk, script, Reached(), patience=self._patience, answers_covered=True).play()
+        is_same = all(answered.results.get(key) == self.results.get(key) for key in self._covered)
+        for key, (status, text) in self.results.items():
+            if status is CallStatus.ERROR and answered.results.get(key, (status, ""))[0] is CallStatus.OK:
+                subject = self._subject({self._facts.tool(*key): None, **tools})
+                self._note(subject, "needs an answer", f"{_COVERED} fails: it has no ctx.answers: {text}")
+                is_same = False
+        notes = {invariant.__name__ for invariant in self._desk.invariants if is_same}
+        notes -= {fault.kind for fault in answered.faults}
+        for name in (fault.kind for fault in self.faults if fault.kind in notes):
+            self._reached.warnings[f"{', '.join(tools)}: {name} needs ctx.answers, but {_COVERED} has none"] = None
+        self.faults = [fault for fault in self.faults if fault.kind not in notes]
+
+    def _play_visits(self) -> None:
         self._let_threads_end()
         self._desk.reset()
         try:
@@ -174,9 +211,8 @@ class Rehearsal:
                     raise _first(passed_on) from error
                 error = _first(error)
             if isinstance(error, BlockedLoopError):  # noted as a hang
-                return self
+                return
             self._note(self._subject(), "the engine raises", f"the engine raises {type(error).__name__}: {error}")
-        return self
 
     async def _play(self) -> None:
         loop = self._watch.loop
@@ -243,28 +279,32 @@ class Rehearsal:
 
     async def _answer(self, engine: Engine[None], place: int, result: TurnResult) -> TurnResult:
         """Answer the pauses of a turn until it ends."""
-        number = 0
-        while result.paused and number < _MOST_PAUSES:
-            answers, person = self._guest.answer(place, number, result.interrupts), f"person-{number + 1}"
+        # A turn that another process resumes has the answers from before.
+        while result.paused and (number := len(self.visits[place].answers)) < _MOST_PAUSES:
+            answers = self._guest.answer(place, number, result.interrupts)
             self._own_words.add(
                 [(answer.text, answer.arguments, answer.given and answer.given.text) for answer in answers.values()]
             )
             try:
-                resumed = await engine.resume(result.id, answers, agent=self._agent, by=person)
+                result = await self._resume(engine, place, number, result.id, answers)
             except InvalidAnswerError:  # the tool refuses the changed arguments, or the app the person
                 answers = {interrupt.id: _first_answer(interrupt) for interrupt in result.interrupts}
                 try:
-                    resumed = await engine.resume(result.id, answers, agent=self._agent, by=person)
+                    result = await self._resume(engine, place, number, result.id, answers)
                 except InvalidAnswerError:
                     break
-            visit = self.visits[place]
-            self.visits[place] = replace(visit, answers=(*visit.answers, answers))
-            result = resumed
-            number += 1
         if result.paused:
             await engine.abort(result.id)
             result = await engine.get(result.id)
         return result
+
+    async def _resume(
+        self, engine: Engine[None], place: int, number: int, turn: str, answers: Mapping[str, Answer]
+    ) -> TurnResult:
+        """Note the answers of a pause, as the process may die, and resume the turn."""
+        visit = self.visits[place]
+        self.visits[place] = replace(visit, answers=(*visit.answers[:number], answers))
+        return await engine.resume(turn, answers, agent=self._agent, by=f"person-{number + 1}")
 
     def _reply(self, place: int, turn: str, requests: Sequence[ModelRequest]) -> Reply:
         """Return the reply to the last of the requests."""
@@ -322,15 +362,13 @@ class Rehearsal:
         turn, fact = event.turn, event.fact
         self._facts.add(turn, fact)
         for decision in getattr(fact, "decisions", ()):
-            self._act(turn, f"hook {decision['hook']}")
+            if "hook" in decision:
+                self._act(turn, f"hook {decision['hook']}")
         match fact:
             case f.ModelReplied():
                 self._arguments |= {(turn, call.id): call.arguments or {} for call in fact.calls}
             case f.CallStarted():
-                self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
-                if turn in self._mortal:
-                    self._before = sizes_of(self._desk.modules)
-                self._interject(turn)
+                self._start(turn, fact)
             case f.CallWaiting():
                 if (turn, fact.call) in self._open_calls:  # it ran, and waits in the middle of its work
                     self._act(turn, self._open_calls.pop((turn, fact.call)))
@@ -341,12 +379,24 @@ class Rehearsal:
         if not self._open_calls:
             self._check(turn)
 
+    def _start(self, turn: str, fact: f.CallStarted) -> None:
+        """Note the start of a call."""
+        tool = self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
+        if any("approval" in decision for decision in fact.decisions):
+            self._covered[turn, fact.call] = tool
+            if self._answers_covered:
+                self._tool_watch.approved.add((turn, fact.call))
+        if turn in self._mortal:
+            self._before = sizes_of(self._desk.modules)
+        self._interject(turn)
+
     def _settle(self, turn: str, fact: f.CallSettled) -> None:
         """Note the result of a call."""
         self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
         if fact.status is CallStatus.ABORTED:
             self._let_threads_end()
         self._compare_world(turn, fact.call, fact.status)
+        self.results[turn, fact.call] = fact.status, fact.result
         accepted = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
         self._guest.hear(fact.result, accepted)
 
@@ -482,14 +532,14 @@ class _DyingStore(FaultyStore):
 
     def __init__(self, inner: Store, dies_at: int | None) -> None:
         super().__init__(inner)
-        self._results = dies_at
+        self.results = dies_at
 
     def fault(self, call: StoreCall) -> Literal["", "die before"]:
         results = sum(isinstance(fact, f.CallSettled) for fact in call.facts)
-        if self._results is None or self.failed or not results:
+        if self.results is None or self.failed or not results:
             return ""
-        self._results -= results
-        return "die before" if self._results <= 0 else ""
+        self.results -= results
+        return "die before" if self.results <= 0 else ""
 
 
 def _results_in(messages: Sequence[Message]) -> Counter[tuple[str, str, str]]:

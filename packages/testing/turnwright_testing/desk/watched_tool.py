@@ -8,7 +8,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import Final, Protocol
@@ -18,7 +18,9 @@ from pydantic import JsonValue
 
 from turnwright.errors import Retry
 from turnwright.tools import Ask, NeedsPersonError, Tool, ToolContext, ToolError
+from turnwright.tools.context import GivenAnswer
 from turnwright.tools.errors import holds
+from turnwright_states import Decision
 from turnwright_states.limits import TOOL_TIMEOUT
 
 from .hang_watch import BlockedLoopError, voluntary_waits
@@ -57,6 +59,8 @@ class ToolWatch:
 
     def __init__(self, files: frozenset[str], on_fault: OnFault) -> None:
         self.running: dict[tuple[str, str], Work] = {}
+        #: The calls that have an approval as their answer, which they do not have by themselves.
+        self.approved: set[tuple[str, str]] = set()
         self.files = files
         self._on_fault = on_fault
 
@@ -79,6 +83,8 @@ class ToolWatch:
 
     async def _execute(self, tool: Tool, values: Mapping[str, object], context: ToolContext) -> object:
         work = Work(context.turn_id, context.call_id, tool.name)
+        if (context.turn_id, context.call_id) in self.approved:
+            context = replace(context, answers=(GivenAnswer(Decision.APPROVE), *context.answers))
         self.running[context.turn_id, context.call_id] = work
         started, start = tool.execute(values, context), anyio.current_time()
         work.coroutine = started if inspect.iscoroutine(started) else None
