@@ -299,5 +299,5 @@ def test_uninstallable_program_does_not_block_the_others(tmp_path: Path) -> None
         check=True,
     )
     packages = [line.partition("--no-install-recommends ")[2] for line in log.read_text(encoding="utf-8").splitlines()]
-    assert packages == ["", "graphviz", "postgresql", "npm", "chromium-headless-shell"]
+    assert packages == ["", "graphviz", "postgresql", "npm", "chromium-headless-shell", "chromium"]
     assert ran.stdout == "npm could not be installed: tests with real MCP servers will be skipped, and say so\n"
