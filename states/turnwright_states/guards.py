@@ -77,7 +77,7 @@ class Guard:
     @property
     def expanded(self) -> str:
         """The guard's text with shorthands expanded; `True` for a fallback."""
-        return ast.unparse(_expand(self.tree))
+        return _expanded_text(self.tree)
 
 
 @cache
@@ -121,6 +121,11 @@ class _OnCounters(ast.NodeTransformer):
 def _expand(node: ast.expr) -> ast.expr:
     expanded: ast.expr = _Expand().visit(ast.parse(ast.unparse(node), mode="eval").body)
     return expanded
+
+
+@cache
+def _expanded_text(node: ast.expr) -> str:
+    return ast.unparse(_expand(node))
 
 
 @cache

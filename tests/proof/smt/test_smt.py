@@ -1,8 +1,8 @@
-"""The inductive proof for all limits: it holds in both solvers, and each planted fault of the table is refused.
+"""The inductive proof for all limits: each planted fault of the table is refused.
 
-The faults are those of the lint and of the walk that change rows or guards, one more, and each effect without one of
-its assignments. The others change the machine, the limits or the declared illegal pairs, which are not in the formulas:
-`ROWS` is theirs too.
+`tests/proof/cli/test_verify_command.py` proves the chart that ships, with both solvers. The faults are those of the
+lint and of the walk that change rows or guards, one more, and each effect without one of its assignments. The others
+change the machine, the limits or the declared illegal pairs, which are not in the formulas: `ROWS` is theirs too.
 """
 
 import runpy
@@ -68,22 +68,6 @@ def refused(system: System, z3: Remembers) -> Check:
     """The first check that does not hold."""
     checks = each_smt_check(system, solvers=[z3])
     return next(check for check in checks if check.verdict is not Verdict.HOLDS)
-
-
-@pytest.mark.slow
-def test_shipped_chart_is_proven_by_both_solvers() -> None:
-    checks = list(each_smt_check())
-    assert [check.claim.split(":")[0] for check in checks] == [group.name for group in GROUPS]
-    assert {check.verdict for check in checks} == {Verdict.HOLDS}, checks
-    for check in checks:
-        assert "cvc5" in check.detail
-        assert check.detail.endswith("; both agree")
-
-
-@pytest.mark.slow
-def test_parts_are_proven_quickly() -> None:
-    for check in each_smt_check(only=("start", "way-on", "loops", "claims")):
-        assert check.verdict is Verdict.HOLDS, check
 
 
 # Faults.

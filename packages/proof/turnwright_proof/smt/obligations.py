@@ -6,6 +6,8 @@ effect, its precondition, the invariants and the claims are the texts of `turnwr
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from turnwright_proof.moves import (
@@ -57,12 +59,18 @@ _INITIAL: Final = State.CHECK
 _NONE: Final[Terms] = {}
 
 
-class System(NamedTuple):
+@dataclass(frozen=True)
+class System:
     """The rows, moves and effects that are proven. Only tests pass others, with a planted fault."""
 
     rows: tuple[Row, ...] = ROWS
     moves: tuple[Move, ...] = MOVES
-    effects: Mapping[str, Effect] = APPLIED
+    effects: Mapping[str, Effect] = field(default_factory=lambda: APPLIED)
+
+    @cached_property
+    def transitions(self) -> "tuple[Transition, ...]":
+        """Each row, then each move inside a state. Most groups of queries need them."""
+        return tuple(_transitions(self))
 
 
 class Query(NamedTuple):
@@ -92,7 +100,8 @@ class Query(NamedTuple):
         yield "(check-sat)"
 
 
-class Transition(NamedTuple):
+@dataclass(frozen=True)
+class Transition:
     """A row or a move inside a state, with its condition and the values before and after it, as terms."""
 
     name: str
@@ -104,12 +113,12 @@ class Transition(NamedTuple):
     move: Move | None
     row: Row | None = None
 
-    @property
+    @cached_property
     def changed(self) -> dict[str, Term]:
         """The values that differ, by the name after."""
         return {f"{name}_next": self.after[name] for name in CHANGING if self.after[name] != _NOW[name]}
 
-    @property
+    @cached_property
     def following(self) -> Terms:
         """Each value after it: by name, or unchanged."""
         return {
@@ -117,8 +126,7 @@ class Transition(NamedTuple):
         }
 
 
-def transitions(system: System) -> Iterator[Transition]:
-    """Yield each row, then each move inside a state."""
+def _transitions(system: System) -> Iterator[Transition]:
     of_pair = {(state, move.trigger): move for move in system.moves if move.trigger for state in move.states}
     earlier: dict[object, list[str]] = {}
     for number, row in enumerate(system.rows, start=1):
@@ -164,7 +172,7 @@ def definitions() -> Iterator[tuple[str, str]]:
 
 
 def _kept(system: System, group: str) -> Iterator[Query]:
-    for transition in transitions(system):
+    for transition in system.transitions:
         if group == "reasons" and transition.row is None:
             continue
         known_invariants = invariants(transition.source, _NOW, group)
@@ -183,7 +191,7 @@ def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = F
         *((held(transition.source, credit=True),) if credit else ()),
         *transition.conditions,
     )
-    used_words = words(" ".join(goals.values()))
+    used_words = frozenset[str]().union(*map(words, goals.values()))
     defines = {name: term for name, term in transition.changed.items() if name in used_words}
     return Query(
         transition.name, hypotheses, tuple(goals.items()) or (("nothing changes", "true"),), defines, transition
@@ -199,7 +207,7 @@ def _ranked(state: State, values: Terms) -> list[Term]:
 
 
 def _rank(system: System) -> Iterator[Query]:
-    for transition in transitions(system):
+    for transition in system.transitions:
         before, after = _ranked(transition.source, _NOW), _ranked(transition.dest, transition.following)
         if transition.move is not None and not transition.move.lowers:
             same = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
@@ -219,7 +227,7 @@ def _events(system: System) -> Iterator[Query]:
     yield Query(
         "what is left is worth something", ("(>= left 0)", "(>= worth 0)"), (("no product is negative", product),)
     )
-    for transition in transitions(system):
+    for transition in system.transitions:
         if transition.move is None or transition.move.lowers:
             yield _query(transition, dict(_fewer(transition)))
 
@@ -246,7 +254,7 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
 
 def _happens(system: System) -> Iterator[Query]:
     entered: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
-    for transition in transitions(system):
+    for transition in system.transitions:
         hypotheses = ("limits", held(transition.source), held(transition.source, credit=True), *transition.conditions)
         yield Query(f"{transition.name} can happen", hypotheses, transition=transition)
         if transition.dest is not transition.source and transition.dest in entered:
@@ -282,7 +290,7 @@ def _example(move: Move) -> Terms:
 
 
 def _claims(system: System) -> Iterator[Query]:
-    for transition in transitions(system):
+    for transition in system.transitions:
         for claim, text in claims_of(transition.row) if transition.row is not None else ():
             hypotheses = ("limits", held(transition.source), *transition.conditions)
             yield Query(

@@ -84,11 +84,12 @@ def _definitions() -> tuple[tuple[str, str], ...]:
 
 def _prelude(lines: Sequence[str]) -> Iterator[str]:
     """Yield the logic, and the declarations and definitions that the lines need."""
-    text = "\n".join(line for line in lines if line[0] != ";")
-    used_words = words(text)
+    terms = [line for line in lines if line[0] != ";"]
+    used_words = frozenset[str]().union(*map(words, terms))
     defined = {name: term for name, term in _definitions() if name in used_words}
-    known_words = words(" ".join(defined.values())) | used_words
-    yield "(set-logic QF_NIA)" if "(* " in text or "credit" in known_words else "(set-logic QF_LIA)"
+    known_words = used_words.union(*map(words, defined.values()))
+    multiplies = "credit" in known_words or any("(* " in term for term in terms)
+    yield "(set-logic QF_NIA)" if multiplies else "(set-logic QF_LIA)"
     yield from (declared(name) for name in (*NAMES, *_MORE) if name in known_words)
     yield from (f"(define-fun {name} () Bool {term})" for name, term in defined.items())
 
@@ -130,21 +131,26 @@ def _failed(group: Group, query: Query, verdicts: Mapping[str, str], solver: Sol
 
 def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
     """Return the goal that fails, and a small configuration that shows it, in words."""
-    names = [name for name in (*NAMES, *_MORE) if name in _all_words(query)]
+    query_words = _all_words(query)
+    names = [name for name in (*NAMES, *_MORE) if name in query_words]
     for goal in query.goals:
         failing = query._replace(goals=(goal,))
-        for most in (*_SMALL, None):
-            small = [f"(and (<= (- {most}) {name}) (<= {name} {most}))" for name in names if "Int" in declared(name)]
-            answer = solver.solve(_script(failing, *(f"(assert {condition})" for condition in small if most)), names)
-            if answer.said == "sat":
-                return (f"not: {goal[0]}", *_words_of(query.transition, answer.values))
+        answer = solver.solve(_script(failing), names)
+        if answer.said != "sat":
+            continue
+        for most in _SMALL:
+            small = [f"(assert (<= (- {most}) {name} {most}))" for name in names if "Int" in declared(name)]
+            small_answer = solver.solve(_script(failing, *small), names)
+            if small_answer.said == "sat":
+                answer = small_answer
+                break
+        return (f"not: {goal[0]}", *_words_of(query.transition, answer.values))
     return ()
 
 
 def _all_words(query: Query) -> frozenset[str]:
-    lines = [*query.lines()]
-    used_words = words("\n".join(lines))
-    return used_words | words(" ".join(term for name, term in _definitions() if name in used_words))
+    used_words = frozenset[str]().union(*map(words, query.lines()))
+    return used_words.union(*(words(term) for name, term in _definitions() if name in used_words))
 
 
 def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Iterator[str]:

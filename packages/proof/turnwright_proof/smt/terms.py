@@ -88,6 +88,7 @@ def lower(before: Iterable[Term], after: Iterable[Term]) -> str:
     return falls
 
 
+@lru_cache(maxsize=1 << 14)  # most queries have the conditions of other queries
 def words(text: str) -> frozenset[str]:
     """Return the names in a term."""
     return frozenset(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", text))

@@ -11,8 +11,8 @@ texts (`_compile_move`), by the same functions that make the formulas of the pro
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import attrgetter
-from typing import Final, Self
+from operator import attrgetter, itemgetter
+from typing import Final, NamedTuple, Self
 
 from turnwright_proof.moves import (
     ALL_FLAGS,
@@ -49,7 +49,9 @@ _Moved = Callable[[_Snapshot, tuple[int, ...]], tuple[bool, _Snapshot, _Snapshot
 #: The path to a configuration is not part of it, so a walk does not know the model calls so far.
 _OF_PATHS: Final = "model_calls"
 _NAMES: Final = (*CONSTANTS, *(name for name in CHANGING if name != _OF_PATHS))
-_SPENT: Final = tuple(_NAMES.index(f"{name}_spent") for name in ("tokens", "cost", "time"))
+_spent: Final[Callable[[_Snapshot], tuple[int, ...]]] = itemgetter(
+    *(_NAMES.index(f"{name}_spent") for name in ("tokens", "cost", "time"))
+)
 _WAITING: Final = _NAMES.index("waiting")
 _OF_ROWS: Final = {(state, move.trigger): move for move in MOVES if move.trigger for state in move.states}
 _INSIDE: Final = {(state, move.name): move for move in MOVES if not move.trigger for state in move.states}
@@ -94,6 +96,7 @@ class ConformingMachine(WalkedMachine):
         """Begin a turn, and check its first configuration."""
         machine, facts = super().start(event, chart=chart)
         machine.values = _read(Turn(event.limits))
+        _check_invariants(State.CHECK, machine.values)
         machine.check()
         return machine, facts
 
@@ -122,7 +125,7 @@ class ConformingMachine(WalkedMachine):
         if self._part is None:
             self._part = _Part(turn.state, _read(turn), _passing(turn.counters))
             self._steps.append(self._part)
-        before = _watched(turn.counters)
+        before = _Watched(*_watched(turn.counters))
         super()._emit(fact)
         self._part.add(fact, before, turn)
 
@@ -132,7 +135,7 @@ class ConformingMachine(WalkedMachine):
         """Check what the last input did, from the values before it."""
         now = self.values
         for part in self._steps:
-            now = part.check(now)
+            now = part.check(now, is_checked=now is self.values)
         _compare(now, _read(self.turn), "beside the facts")
         _check_invariants(self.turn.state, now)
         _check_batch(self.turn)
@@ -150,43 +153,45 @@ class _Part:
         self.inputs = _NO_INPUTS.copy()
         self.name = ""
 
-    def add(self, fact: f.Fact, watched: tuple[int, ...], turn: Turn) -> None:
+    def add(self, fact: f.Fact, before: "_Watched", turn: Turn) -> None:
         """Note a fact, with the watched values before it and the turn after it: the move's inputs follow from them."""
         self.after = _read(turn)
         if self.row is not None and type(fact) not in _SHOWING:
             if type(fact) is f.TurnEnded and self.row.trigger is Trigger.ABORT:
                 self.inputs["given"] = NUMBER_OF[fact.reason]
             return
-        before = dict(zip(_WATCHED, watched, strict=True))
-        after = dict(zip(_WATCHED, _watched(turn.counters), strict=True))
-        inputs, fell = self.inputs, [name for name in BATCH[:-1] if after[name] < before[name]]
+        after, inputs = _Watched(*_watched(turn.counters)), self.inputs
+        fell = [name for name, old, new in zip(_OF_CALLS, before, after, strict=False) if new < old]
         match fact:
             case f.ModelReplied():
-                inputs |= {"runs": after["ready"], "answers": after["answering"], "lends": after["lent"]}
-                inputs["loops"] = after["doom"]
+                inputs |= {"runs": after.ready, "answers": after.answering, "lends": after.lent}
+                inputs["loops"] = after.doom
             case f.StepFinished():
-                inputs["loops"] = inputs["loops"] or (after["doom"] and not before["doom"])
-                inputs["idles"] = after["idle"] > before["idle"]
+                inputs["loops"] = inputs["loops"] or (after.doom and not before.doom)
+                inputs["idles"] = after.idle > before.idle
             case f.CallSettled():
-                inputs["used"] += after["calls"] - before["calls"]
-                inputs["lease"] += before["lent"] - after["lent"]
-                inputs["gives"] = after["final"] and not before["final"]
+                inputs["used"] += after.calls - before.calls
+                inputs["lease"] += before.lent - after.lent
+                inputs["gives"] = after.final and not before.final
                 inputs["settles"] = bool(fell)
             case f.Answered():
-                inputs["counted"] = "asking_counted" in fell or (not fell and after["asking"] == 0)
+                inputs["counted"] = "asking_counted" in fell or (not fell and after.questions == 0)
                 inputs["last"] = "asking" in fell or "asking_counted" in fell
             case f.CallWaiting():
-                inputs["owed"] = after["waiting"] - before["waiting"]
+                inputs["owed"] = after.waiting - before.waiting
             case f.AttemptFailed():
-                inputs["silent"] = fact.retry and after["second_try"]
+                inputs["silent"] = fact.retry and after.second_try
                 inputs["given"] = NUMBER_OF[fact.cause.reason]
         if self.row is None and fact.kind in EFFECTS:
             self.name = _name_of(fact, fell)
 
-    def check(self, now: _Snapshot) -> _Snapshot:
-        """Check the part from the values before it. Return the values after it."""
+    def check(self, now: _Snapshot, *, is_checked: bool) -> _Snapshot:
+        """Check the part from the values before it. Return the values after it.
+
+        `is_checked`: whether the values before it are known to satisfy the invariants.
+        """
         inputs, row, after = self.inputs, self.row, self.after
-        inputs["tokens_now"], inputs["cost_now"], inputs["time_now"] = [after[place] for place in _SPENT]
+        inputs["tokens_now"], inputs["cost_now"], inputs["time_now"] = _spent(after)
         if row is not None and row.trigger is Trigger.ANSWERED:
             inputs["closes"] = now[_WAITING] - self.fired[_WAITING]
         move, moved = self._move()
@@ -203,7 +208,8 @@ class _Part:
             return after
         if mid != self.fired:
             _compare(mid, self.fired, f"before {row.name}")
-        _check_invariants(self.state, now)
+        if not is_checked:
+            _check_invariants(self.state, now)
         if expected != after:
             _compare(expected, after, row.name)
         return after
@@ -313,9 +319,31 @@ _values: Final[Callable[[Counters, Limits, int, int], _Snapshot]] = eval(  # noq
 )
 _passing: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*PASSING)
 _NO_INPUTS: Final = dict.fromkeys(INPUTS, 0)
-#: The counters whose changes by a fact show what the move has chosen.
-_WATCHED: Final = (*BATCH, "calls", "waiting", "idle", "doom", "second_try", "final")
-_watched: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*_WATCHED)
+
+
+class _Watched(NamedTuple):
+    """The counters whose changes by a fact show what the move has chosen. Those of `BATCH` come first."""
+
+    ready: int
+    ready_counted: int
+    running: int
+    crash_paid: int
+    questions: int
+    questions_counted: int
+    answering: int
+    lent: int
+    calls: int
+    waiting: int
+    idle: int
+    doom: int
+    second_try: int
+    final: int
+
+
+_watched: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*BATCH, *_Watched._fields[len(BATCH) :])
+_batch_counts: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*BATCH)
+_OF_CALLS: Final = BATCH[:-1]
+_NO_CALLS: Final = (0,) * len(BATCH)
 
 
 @cache
@@ -339,8 +367,11 @@ def _check_invariants(state: State, now: _Snapshot) -> None:
 
 def _check_batch(turn: Turn) -> None:
     """Compare the counts of the batch with its calls."""
+    calls = turn.open_calls() if turn.batch else ()
+    if not calls and _batch_counts(turn.counters) == _NO_CALLS:
+        return
     counts: dict[str, int] = dict.fromkeys(BATCH, 0)
-    for call in turn.open_calls() if turn.batch else ():
+    for call in calls:
         lease = call.made.lease
         counts["lent"] += 0 if lease is None else lease.calls or 0
         match call.state:
@@ -353,7 +384,7 @@ def _check_batch(turn: Turn) -> None:
                 counts["crash_paid"] += call.crash_paid
             case _:
                 counts["asking_counted" if call.counted else "asking"] += 1
-    counted: dict[str, int] = {name: getattr(turn.counters, name) for name in BATCH}
+    counted = dict(zip(BATCH, _batch_counts(turn.counters), strict=True))
     if counts != counted:
         raise ConformanceError(f"the batch has {_shown(counts)}, and the counters say {_shown(counted)}")
 
