@@ -8,7 +8,6 @@ import json
 import os
 import pty
 import signal
-import socket
 import socketserver
 import sqlite3
 import subprocess
@@ -23,16 +22,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any, Protocol, Self, TypedDict, Unpack
+from typing import IO, Any, Self, TypedDict, Unpack
 
 import pytest
+from tests.servers.forked_python import PATIENCE, Process, Python, open_nursery, spawn, wait_until
 from tests.servers.postgres_server import PostgresServer
 
 #: The key that every child is given.
 SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)
-#: Seconds that any child may take on a busy machine.
-PATIENCE = 200.0
-
 #: The program of OpenTelemetry that configures its SDK, and then starts a command.
 INSTRUMENT = (str(Path(sys.executable).with_name("opentelemetry-instrument")),)
 
@@ -207,35 +204,6 @@ class Done:
         return [event for event in self.events if event["type"] == kind]
 
 
-class Process(Protocol):
-    """A running process."""
-
-    pid: int
-
-    def wait(self, timeout: float) -> int:
-        """Wait for the end of the process, and return its exit code."""
-        ...
-
-
-class Forked:
-    """A process that the nursery forked."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self._lines = connection.makefile("r")
-        self.pid = int(self._lines.readline())
-        self._code: int | None = None
-
-    def wait(self, timeout: float) -> int:
-        """Wait for the end of the process, and return its exit code."""
-        if self._code is None:
-            self._connection.settimeout(timeout)
-            self._code = int(self._lines.readline())
-            self._lines.close()
-            self._connection.close()
-        return self._code
-
-
 class Child:
     """A command that runs. Its output is read line by line, or all at once when it ends."""
 
@@ -343,19 +311,14 @@ class Cli:
 
     folder: Path
     env: dict[str, str]
-    nursery: Path | None
+    python: Python
     children: list[Child] = field(default_factory=list)
 
     def start(self, *arguments: str | Path, **options: Unpack[Options]) -> Child:
         """Start a command."""
         changed = {**self.env, **options.get("env", {})}
-        command = (
-            list(map(str, arguments)),
-            {name: value for name, value in changed.items() if value is not None},
-            options.get("folder", self.folder),
-        )
-        instrumented = options.get("instrumented", False)
-        nursery = None if instrumented or options.get("fresh") else self.nursery
+        env = {name: value for name, value in changed.items() if value is not None}
+        folder, words = options.get("folder", self.folder), ["-m", "turnwright", *map(str, arguments)]
         with ExitStack() as ours, tempfile.TemporaryFile() as stdin:
             stdin.write(options.get("stdin", "").encode(errors="surrogateescape"))
             stdin.seek(0)
@@ -363,8 +326,11 @@ class Cli:
             for descriptor in (to_out, to_err):
                 ours.callback(os.close, descriptor)
             streams = (stdin.fileno(), to_out, to_err)
-            program = [*(INSTRUMENT if instrumented else ()), sys.executable, "-m", "turnwright"]
-            process = _spawn(program, streams, *command) if nursery is None else _fork(nursery, streams, *command)
+            if options.get("instrumented"):
+                process: Process = spawn([*INSTRUMENT, sys.executable, *words], streams, env, folder)
+            else:
+                python = Python(None) if options.get("fresh") else self.python
+                process = python.begin(words, streams, env, folder)
         child = Child(process, os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
         self.children.append(child)
         return child
@@ -432,49 +398,11 @@ class Cli:
                 assert SECRET.encode() not in path.read_bytes(), f"the key is in {path}"
 
 
-Streams = tuple[int, int, int]
-
-
-def _spawn(program: list[str], streams: Streams, arguments: list[str], env: dict[str, str], folder: Path) -> Process:
-    return subprocess.Popen(
-        [*program, *arguments],
-        cwd=folder,
-        env=env,
-        stdin=streams[0],
-        stdout=streams[1],
-        stderr=streams[2],
-    )
-
-
-def _fork(nursery: Path, streams: Streams, arguments: list[str], env: dict[str, str], folder: Path) -> Process:
-    connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(nursery))
-    message = json.dumps({"arguments": arguments, "env": env, "folder": str(folder)})
-    socket.send_fds(connection, [message.encode()], list(streams))
-    return Forked(connection)
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    """Wait until a condition holds that another process or thread makes true."""
-    ends = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < ends, "it did not happen"
-        time.sleep(0.02)
-
-
 @pytest.fixture(scope="session")
-def nursery() -> Iterator[Path | None]:
-    """The socket of the nursery. None outside Linux: each command is a new process where forking is unsafe (macOS)."""
-    if sys.platform != "linux":
-        yield None
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "socket"
-        process = subprocess.Popen([sys.executable, str(Path(__file__).with_name("nursery.py")), str(path)])
-        wait_until(path.exists)
-        yield path
-        process.terminate()
-        process.wait()
+def python() -> Iterator[Python]:
+    """Starts Python programs in forked processes."""
+    with open_nursery() as path:
+        yield Python(path)
 
 
 @pytest.fixture(scope="session")
@@ -485,7 +413,7 @@ def serve() -> Iterator[Callable[[], Endpoint]]:
 
 
 @pytest.fixture(scope="session")
-def settle(nursery: Path | None) -> Iterator[Callable[[Path, Endpoint], Cli]]:
+def settle(python: Python) -> Iterator[Callable[[Path, Endpoint], Cli]]:
     """Makes command lines, each in a folder, with a server as its endpoint."""
     with ExitStack() as ends:
 
@@ -497,7 +425,7 @@ def settle(nursery: Path | None) -> Iterator[Callable[[Path, Endpoint], Cli]]:
                 "OPENAI_API_KEY": SECRET,
                 "OPENAI_BASE_URL": endpoint.url,
             }
-            new_cli = Cli(folder, env, nursery)
+            new_cli = Cli(folder, env, python)
             ends.callback(new_cli.close)
             return new_cli
 

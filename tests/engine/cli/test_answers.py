@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.engine.cli.fixtures import wait_until
+from tests.servers.forked_python import wait_until
 
 if TYPE_CHECKING:
     from tests.engine.cli.fixtures import Child, Cli, Done, Endpoint

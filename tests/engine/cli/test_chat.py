@@ -40,7 +40,7 @@ async def wait() -> str:
 @pytest.fixture
 def chat(cli: "Cli") -> Open:
     cli.write("mine.py", TOOLS)
-    return lambda *arguments, **size: Tty(("chat", *arguments), cli.folder, cli.env, **size)
+    return lambda *arguments, **size: Tty(cli, ("chat", *arguments), **size)
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ AGENT = (
 def chat(cli: "Cli") -> Callable[..., Tty]:
     cli.write("policy.py", CODE)
     cli.write("clerk.md", AGENT)
-    return lambda *arguments: Tty(("chat", *arguments), cli.folder, cli.env)
+    return lambda *arguments: Tty(cli, ("chat", *arguments))
 
 
 @pytest.mark.slow

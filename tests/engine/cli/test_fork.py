@@ -81,11 +81,11 @@ def test_fork_has_the_output_and_exit_code_of_a_resumption(cli: "Cli", endpoint:
 @pytest.mark.slow
 def test_fork_asks_on_a_terminal_unless_no_input_is_set(cli: "Cli", endpoint: "Endpoint", turn: "Done") -> None:
     fork = ("fork", turn.turn, "--at", str(paused_at(cli, turn)))
-    with Tty((*fork, "--no-input"), cli.folder, cli.env) as terminal:
+    with Tty(cli, (*fork, "--no-input")) as terminal:
         terminal.until("turnwright resume fork-")
         assert terminal.done() == 3
     endpoint.says("Blue it is.")
-    with Tty(fork, cli.folder, cli.env) as terminal:
+    with Tty(cli, fork) as terminal:
         terminal.until("Answer: ")
         terminal.types("blue\n").until("Blue it is.")
         assert terminal.done() == 0

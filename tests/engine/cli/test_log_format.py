@@ -204,9 +204,9 @@ def raises(cli: "Cli", endpoint: "Endpoint", run: list[str]) -> list[str]:
 
 def logged(cli: "Cli", code: int, *arguments: str) -> str:
     """The log of such a run. It is not a fixture's run, because JSON has a traceback as text."""
-    command, env = [sys.executable, "-m", "turnwright", *arguments], {**cli.env, "MY_API_KEY": TOLD}
-    ran = subprocess.run(command, cwd=cli.folder, env=env, capture_output=True, check=False)
-    err = ran.stderr.decode()
+    env = {**cli.env, "MY_API_KEY": TOLD}
+    ran = cli.python.run("-m", "turnwright", *arguments, folder=cli.folder, env=env)
+    err = ran.stderr
     assert (ran.returncode, TOLD in err) == (code, False), err
     # Of all that is not a printable character it holds the ends of its lines.
     assert [line for line in err.removesuffix("\n").split("\n") if not line.isprintable()] == []

@@ -40,7 +40,7 @@ def test_remaining_time_grows_if_the_guess_was_too_short() -> None:
 
 
 def test_verify_shows_progress_before_the_first_finished_walk(cli: "Cli") -> None:
-    with Tty(("verify", "--bound", "4"), cli.folder, cli.env) as terminal:
+    with Tty(cli, ("verify", "--bound", "4")) as terminal:
         terminal.until("  0 %, about ")
         terminal.until(" left")
         terminal.types("\x03")

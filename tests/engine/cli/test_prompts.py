@@ -31,7 +31,7 @@ BOTH = (("remove", {"path": "old.log"}), ("ask_user_input", {"question": "Which?
 @pytest.fixture
 def run(cli: "Cli") -> Open:
     cli.write("mine.py", TOOLS)
-    return lambda *flags, **size: Tty(("run", "Work", "--tools", "mine.py", *flags), cli.folder, cli.env, **size)
+    return lambda *flags, **size: Tty(cli, ("run", "Work", "--tools", "mine.py", *flags), **size)
 
 
 def results(endpoint: "Endpoint") -> list[str]:
@@ -141,7 +141,7 @@ def test_question_must_be_shown_to_the_end_before_the_answer(cli: "Cli", endpoin
         assert terminal.done() == 3
     assert "[y/n/r/e/q]" not in terminal.shown
     turn = cli.run("turns", "--json").last["turn"]
-    with Tty(("resume", turn), cli.folder, cli.env) as terminal:
+    with Tty(cli, ("resume", turn)) as terminal:
         terminal.until("-- Enter shows")
         terminal.types("\n").until("-- Enter shows")
         terminal.types("\n").until("[y/n/r/e/q] ")
@@ -166,7 +166,7 @@ def test_doom_loop_asks_a_person(cli: "Cli", endpoint: "Endpoint", run: Open, ke
 def test_dumb_terminal_asks_without_drawing(cli: "Cli", endpoint: "Endpoint") -> None:
     cli.write("mine.py", TOOLS)
     endpoint.calls(BOTH[0]).says("**Done** now.")
-    with Tty(("run", "Work", "--tools", "mine.py"), cli.folder, cli.env, term="dumb") as terminal:
+    with Tty(cli, ("run", "Work", "--tools", "mine.py"), TERM="dumb") as terminal:
         terminal.until("[y/n/r/e/q] ")
         terminal.types("y\n").until("Done in 2 steps")
         assert terminal.done() == 0
@@ -176,7 +176,7 @@ def test_dumb_terminal_asks_without_drawing(cli: "Cli", endpoint: "Endpoint") ->
 
 def test_no_color_is_honored(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("# Title\n\n`code` and **bold**")
-    with Tty(("run", "Work"), cli.folder, {**cli.env, "NO_COLOR": "1"}) as terminal:
+    with Tty(cli, ("run", "Work"), NO_COLOR="1") as terminal:
         assert terminal.done() == 0
     assert "Title" in terminal.shown
     assert "\x1b[3" not in terminal.shown.replace("\x1b[3m", "")

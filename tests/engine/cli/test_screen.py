@@ -42,7 +42,7 @@ def pause(folder: Path, command: str) -> str:
 
 @pytest.fixture
 def tty(cli: "Cli") -> Open:
-    return lambda *arguments, **size: Tty(arguments, cli.folder, cli.env, **size)
+    return lambda *arguments, **size: Tty(cli, arguments, **size)
 
 
 def test_long_approval_is_shown_completely_before_the_command(cli: "Cli", tty: Open) -> None:

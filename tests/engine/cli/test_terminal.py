@@ -74,7 +74,7 @@ def test_environment_variables_are_escaped(cli: "Cli") -> None:
 
 
 def test_ascii_stream_is_escaped_too(cli: "Cli") -> None:
-    done = cli.run("diagram", "--format", f"é{EVIL}", env={"PYTHONIOENCODING": "ascii"}, fresh=True)
+    done = cli.run("diagram", "--format", f"é{EVIL}", env={"PYTHONIOENCODING": "ascii"})
     assert r"?\x1b]0;owned" in done.err
     assert done.err.isascii()
     assert "\x1b" not in done.err
@@ -82,7 +82,7 @@ def test_ascii_stream_is_escaped_too(cli: "Cli") -> None:
 
 def test_approval_is_complete_on_an_ascii_terminal(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.calls(("ask_user_input", {"question": "Erase raport.txt or r\u0430port.txt?"}))
-    paused = cli.run("run", "hi", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}, fresh=True)
+    paused = cli.run("run", "hi", env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
     assert r"Erase raport.txt or r\u0430port.txt?" in paused.out
 
 
@@ -135,7 +135,7 @@ def test_live_screen_contains_no_foreign_escape_sequences(cli: "Cli", endpoint: 
         '    """Print."""\n    print("\\x1b[31mprinted\\x1b[0m \\x1b]8;;http://evil\\x1b\\\\link")\n    return text\n',
     )
     endpoint.calls(("shout", {"text": EVIL})).says(EVIL)
-    with Tty(("run", "hi", "--tools", "tools.py"), cli.folder, cli.env) as terminal:
+    with Tty(cli, ("run", "hi", "--tools", "tools.py")) as terminal:
         assert terminal.done() == 0
     assert r"\x1b[31mprinted\x1b[0m \x1b]8;;http://evil\x1b\link" in terminal.shown
     for obeyed in ("\x1b]", "\x1b[2J", "\x9b", "\u202e", "\x07"):
@@ -145,7 +145,7 @@ def test_live_screen_contains_no_foreign_escape_sequences(cli: "Cli", endpoint: 
 @pytest.mark.parametrize("command", ["turns", "demo", "verify"])
 def test_ctrl_c_during_startup_prints_no_traceback(cli: "Cli", command: str) -> None:
     """The key is pressed during the imports, which Python prints with `-v`."""
-    with Tty((command,), cli.folder, {**cli.env, "PYTHONVERBOSE": "1"}) as terminal:
+    with Tty(cli, (command,), PYTHONVERBOSE="1", fresh=True) as terminal:
         terminal.until("import 'turnwright._base.startup'")
         terminal.types("\x03")
         assert terminal.done() == 130

@@ -85,7 +85,7 @@ def test_prune_on_a_terminal_asks_and_names_the_store(cli: "Cli", endpoint: "End
     turn = cli.run("run", "Work", "--json").turn
     age(cli.folder / "turns.db", **{f"t{turn}": 3600})
     for flags, answer, remaining in ((), "Nothing is deleted.", [turn]), (("--yes",), "turns.db: 1 turn deleted", []):
-        with Tty(("prune", "--older-than", "1m", *flags), cli.folder, cli.env) as terminal:
+        with Tty(cli, ("prune", "--older-than", "1m", *flags)) as terminal:
             if not flags:
                 terminal.until("Delete the turns of sqlite:///turns.db that ended more than 1m ago? [y/N] ")
                 terminal.types("\n")

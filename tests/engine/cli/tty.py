@@ -7,14 +7,15 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Self
+
+from tests.engine.cli.fixtures import Cli
+from tests.servers.forked_python import Python
 
 #: Seconds that anything may take on a busy machine.
 PATIENCE = 60.0
@@ -25,26 +26,20 @@ class Tty:
 
     def __init__(
         self,
+        cli: Cli,
         arguments: Sequence[str],
-        folder: Path,
-        env: Mapping[str, str],
         *,
         rows: int = 24,
         columns: int = 80,
-        term: str = "xterm-256color",
+        fresh: bool = False,
+        **env: str,
     ) -> None:
         self._here, there = pty.openpty()
         fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "turnwright", *arguments],
-            cwd=folder,
-            env={**env, "TERM": term},
-            stdin=there,
-            stdout=there,
-            stderr=there,
-            start_new_session=True,
-            preexec_fn=_own_terminal,  # noqa: PLW1509 (one call of the system; Ctrl-C is a signal on such a terminal alone)
-        )
+        python = Python(None) if fresh else cli.python
+        variables = {**cli.env, "TERM": "xterm-256color", **env}
+        words = ["-m", "turnwright", *arguments]
+        self._process = python.begin(words, (there, there, there), variables, cli.folder, terminal=True)
         os.close(there)
         self._output = b""
         #: How much of what was shown `until` has gone past.
@@ -89,8 +84,9 @@ class Tty:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait()
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGKILL)
+        self._process.wait(PATIENCE)
         os.close(self._here)
 
 
@@ -103,8 +99,3 @@ def enter(terminal: Tty, line: str, expected: str) -> None:
     """Type a line at the prompt, and wait until these words are shown."""
     terminal.until("> ")
     terminal.types(f"{line}\n").until(expected)
-
-
-def _own_terminal() -> None:
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell that runs the tests in the background has it ignored

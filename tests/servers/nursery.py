@@ -1,0 +1,206 @@
+"""Forks a process for each Python program, out of a process that has imported the engine already.
+
+Importing takes longer than most programs of the tests do, and the tests run a thousand of them. What is forked is a
+process like any other: it has its own streams, environment and folder, takes signals, and is waited for.
+
+Run as a script with the path of a socket to listen on. A client sends one JSON object with `words`, `env`, `folder` and
+`terminal`, and three file descriptors; it is sent two lines: the process id, and, when that has ended, its exit code.
+The nursery ends when its standard input does.
+"""
+
+import atexit
+import fcntl
+import gc
+import importlib
+import json
+import os
+import runpy
+import select
+import socket
+import sys
+import termios
+import threading
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache, partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+from typing import Final, NoReturn, TypedDict
+
+from turnwright import Agent
+from turnwright.cli.app import PLACES
+from turnwright.cli.help_text import PACKAGE
+from turnwright.cli.packages import COMMANDS
+
+#: What a program imports when it is the command line, or drives a turn.
+MODULES: Final = (
+    *(f"turnwright.cli.{place}" for place in PLACES.values() if not place.startswith(PACKAGE)),
+    *(entry.module for entry in entry_points(group=COMMANDS)),
+    "anyio._backends._asyncio",
+    "anyio._core._signals",
+    "httpcore",
+    "httpx",
+    "pydantic._internal._dataclasses",
+    "turnwright.cli.markdown",
+    "turnwright.config",
+    *(f"turnwright.model.{room}" for room in ("anthropic", "local", "openai_chat", "openai_responses")),
+    "turnwright.model.openai_chat.client",
+    "turnwright.store.sqlite.store",
+    "turnwright.tools.asyncio_tasks",
+    "typer._adapters",
+    "typer._click._textwrap",
+    "typer._click.decorators",
+)
+
+
+class Request(TypedDict):
+    """The program that a client asks for."""
+
+    words: list[str]
+    """The arguments of `python`: `-W ACTION` if need be; then `-c CODE`, `-m MODULE` or a file; then the program's."""
+    env: dict[str, str]
+    folder: str
+    terminal: bool
+    """Standard input is the terminal that controls the process."""
+
+
+def serve(path: str) -> Request:
+    """Fork for every client. It returns in each child, with what the client asked for.
+
+    In this process it never returns. It exits when nobody holds the other end of its standard input.
+    """
+    listener = socket.socket(socket.AF_UNIX)
+    unready = f"{path}.new"
+    listener.bind(unready)
+    listener.listen()
+    Path(unready).rename(path)  # a client that sees the path may connect
+    children: dict[int, tuple[int, socket.socket]] = {}
+    while 0 not in (ready := select.select([0, listener.fileno(), *children], [], [])[0]):
+        for descriptor in children.keys() & ready:
+            pid, client = children.pop(descriptor)
+            os.close(descriptor)
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            with client, suppress(OSError):  # a test that failed waits for nobody
+                client.sendall(f"{code}\n".encode())
+        if listener.fileno() not in ready:
+            continue
+        client, _ = listener.accept()
+        message, streams, _, _ = socket.recv_fds(client, 2**20, 3)
+        for word, preparation in LATER.items():
+            if word in message:
+                preparation()
+        request: Request = json.loads(message)
+        pid = os.fork()
+        if pid == 0:
+            for connection in (listener, client, *(waiting for _, waiting in children.values())):
+                connection.close()
+            for descriptor in children:
+                os.close(descriptor)
+            become(request, streams)
+            return request
+        for stream in streams:
+            os.close(stream)
+        children[os.pidfd_open(pid)] = pid, client
+        client.sendall(f"{pid}\n".encode())
+    sys.exit()
+
+
+@cache
+def prepare(modules: tuple[str, ...]) -> None:
+    """Import modules for all later programs. A warning is an error, because it would be one with `-W error`."""
+    with warnings.catch_warnings(action="error"):
+        for module in modules:
+            importlib.import_module(module)
+    gc.freeze()  # a child need not look through all of this again
+
+
+@cache
+def prepare_fuzzing() -> None:
+    """Import what draws, and draw: Hypothesis then has read the constants in the sources of all modules of ours."""
+    from hypothesis import strategies as st  # noqa: PLC0415 (few tests fuzz)
+
+    from turnwright_testing.draw import draw_pool  # noqa: PLC0415
+
+    draw_pool(st.integers(), seed=0)
+    gc.freeze()
+
+
+#: What is done before the first program whose request has such a word.
+LATER: Final[dict[bytes, Callable[[], None]]] = {
+    b"--mcp": partial(prepare, ("mcp.client.stdio", "turnwright.tools.mcp.connect")),
+    b"acp": partial(prepare, ("acp", "turnwright_protocols.acp.acp_agent")),
+    b"fuzz": prepare_fuzzing,
+    b"postgresql:": partial(prepare, ("psycopg_pool", "turnwright.store.postgres.store")),
+    b"serve": partial(prepare, ("turnwright_inspector.app", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl")),
+}
+
+
+def become(request: Request, streams: list[int]) -> None:
+    """Take on the streams, the environment and the folder that a client asked for."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    if request["terminal"]:
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["folder"])
+    # The interpreter made its own for other files: they remember whether one can seek in them, and where they were.
+    encoding = os.environ.get("PYTHONIOENCODING")
+    unfit = "strict" if encoding else "surrogateescape"
+    sys.stdin, sys.stdout, sys.stderr = (
+        os.fdopen(number, mode, buffering, encoding=encoding or "utf-8", errors=errors, closefd=False)
+        for number, mode, buffering, errors in (
+            (0, "r", -1, unfit),
+            (1, "w", -1, unfit),
+            (2, "w", 1, "backslashreplace"),
+        )
+    )
+
+
+def run(words: list[str]) -> int:
+    """Run a program as `python` does with these words. Return its exit code."""
+    if words[0] == "-W":
+        warnings.simplefilter(words[1])  # type: ignore[arg-type]
+        sys.warnoptions.append(words[1])
+        words = words[2:]
+    sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
+    importlib.invalidate_caches()
+    try:
+        if words[0] == "-m":
+            sys.argv, sys.path[0] = words[1:], str(Path.cwd())
+            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv, sys.path[0] = ["-c", *words[2:]], ""
+            main = sys.modules["__main__"] = ModuleType("__main__")
+            exec(compile(words[1], "<string>", "exec"), vars(main))  # noqa: S102 (it is what the client asked for)
+        else:
+            sys.argv, sys.path[0] = words, str(Path(words[0]).parent)
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as ending:
+        if isinstance(ending.code, str):
+            sys.stderr.write(f"{ending.code}\n")
+        return ending.code if isinstance(ending.code, int) else int(ending.code is not None)
+    return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End the process as the interpreter does, but for its objects: to free them one by one copies what was forked."""
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 (no public name)
+    atexit._run_exitfuncs()  # noqa: SLF001 (no public name)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    # The HTTP library would import it where it is there, and it is a third of all imports; nobody here runs under it.
+    sys.modules["trio"] = None  # type: ignore[assignment]
+    prepare(MODULES)
+    del sys.modules["trio"]
+    Agent(name="The first one builds what all others are checked with.")
+    gc.freeze()
+    leave(run(serve(sys.argv[1])["words"]))
