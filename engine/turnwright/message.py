@@ -345,8 +345,8 @@ class Message(Value, frozen=True, kw_only=True, weakref=True):
         if calls and role != "assistant":
             raise ValueError(f"tool_calls must be in a message of role assistant, not {role}")
         if role == "tool":
-            answered = _string_of("tool_call_id", message.get("tool_call_id"))
-            return cls.result(answered, _string_of("the name of a tool", message.get("name")), text)
+            call_id = _string_of("tool_call_id", message.get("tool_call_id"))
+            return cls.result(call_id, _string_of("the name of a tool", message.get("name")), text)
         parts = (*(part for part in content if isinstance(part, FilePart) or part.text), *calls)
         return cls(role=_CHAT_ROLES[role], parts=parts)
 

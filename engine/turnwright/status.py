@@ -238,10 +238,10 @@ def sentinel_text(
     may name hosts, files and variables (docs/security.md#what-a-browser-is-sent).
     """
     when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
-    noted = f" Calls asked for {when} were refused: {list_names(refused)}." if refused else ""
+    note = f" Calls asked for {when} were refused: {list_names(refused)}." if refused else ""
     why = f" {guardrail.rstrip('.')}." if guardrail else ""
     happened = _APP_FAILED.get(reason) or limit_reached(turn, reason)
-    return f"{happened}.{why}{noted} {REASONS[reason].for_users}".rstrip()
+    return f"{happened}.{why}{note} {REASONS[reason].for_users}".rstrip()
 
 
 #: The state of a rule in words, by its form: while it remembers calls, and while it remembers none.
@@ -280,8 +280,8 @@ class RuleStatus(NamedTuple):
         for decision in self.decisions:
             words = _DECIDED.get(decision.effect, decision.participle)
             calls.setdefault(words, []).append(decision.call or "the answer")
-        decided = [f"; {words} {list_names(list(dict.fromkeys(names)))}" for words, names in calls.items()]
-        return f"{self.rule.name}: {state}{''.join(decided)}"
+        decision_words = [f"; {words} {list_names(list(dict.fromkeys(names)))}" for words, names in calls.items()]
+        return f"{self.rule.name}: {state}{''.join(decision_words)}"
 
 
 def read_rules(facts: Iterable[Fact]) -> tuple[RuleStatus, ...]:

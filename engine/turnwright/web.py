@@ -157,10 +157,10 @@ async def _read_turn(engine: AnyEngine, grant: Grant | None, method: str) -> Jou
         return None
     if fold is None or grant is None or fold.transcript.started_at != grant.started_at:
         return None
-    allowed = ("GET", "HEAD", "POST") if grant.purpose == "answer" else ("POST",)
-    if method not in allowed:
+    methods = ("GET", "HEAD", "POST") if grant.purpose == "answer" else ("POST",)
+    if method not in methods:
         why = "This address takes another method."
-        raise _RefusedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, allow=", ".join(allowed))
+        raise _RefusedRequestError(HTTPStatus.METHOD_NOT_ALLOWED, why, allow=", ".join(methods))
     if grant.expires_at <= engine.setup.now():
         raise _RefusedRequestError(HTTPStatus.GONE, "This link has expired.")
     return fold

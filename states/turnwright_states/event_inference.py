@@ -141,8 +141,8 @@ def infer_inputs(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input
 
 def _copy_input(fact: f.Fact, kind: type[_Input], **changes: object) -> _Input:
     """Return the input of this kind with the fields that it shares with the fact, and with `changes` values."""
-    shared = {*kind.__struct_fields__} & {*fact.__struct_fields__} - changes.keys()
-    return construct(kind, {**{name: getattr(fact, name) for name in shared}, **changes})
+    shared_fields = {*kind.__struct_fields__} & {*fact.__struct_fields__} - changes.keys()
+    return construct(kind, {**{name: getattr(fact, name) for name in shared_fields}, **changes})
 
 
 def _needs_review(fact: f.ModelReplied) -> bool:
@@ -196,8 +196,8 @@ def _rebuild_wait(fact: f.CallWaiting) -> CallWaitingInput:
 
 def _rebuild_question(interrupt: f.InterruptRecord) -> dict[str, Any]:
     """Return the fields of a question as the driver fed it."""
-    shared = {*CallQuestion.__struct_fields__} & {*f.InterruptRecord.__struct_fields__} - {"tool"}
-    return {name: getattr(interrupt, name) for name in shared} | {
+    shared_fields = {*CallQuestion.__struct_fields__} & {*f.InterruptRecord.__struct_fields__} - {"tool"}
+    return {name: getattr(interrupt, name) for name in shared_fields} | {
         "interrupt_kind": interrupt.kind,
         "forwarded": interrupt.id.removeprefix(f"{interrupt.call}/") if interrupt.forwarded else None,
         "tool": interrupt.tool if interrupt.forwarded else "",

@@ -480,8 +480,8 @@ class CallStarted(Fact, frozen=True, kw_only=True):
 
     def _words(self, tools: Mapping[str, str], /) -> str:
         attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
-        reported = "".join(f"; {decision}" for decision in _decisions(self.rules, self.call) if decision.is_broken)
-        return _call(self.call, tools) + attempt + decided(self.decisions) + reported
+        verdict_words = "".join(f"; {decision}" for decision in _decisions(self.rules, self.call) if decision.is_broken)
+        return _call(self.call, tools) + attempt + decided(self.decisions) + verdict_words
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} started, attempt {self.attempt}"

@@ -327,10 +327,10 @@ class TurnMachine:
             self._refuse(event)
         if self._trigger(event) is Trigger.ATTEMPT_FAILED:
             message = CUT_SHORT if event.finish is Finish.LENGTH else NOTHING_SAID
-            nothing = construct_unchecked(
+            failure = construct_unchecked(
                 AttemptFailedInput, cause=Cause.EMPTY_REPLY, message=message, usage=event.usage
             )
-            return self._take_failure(nothing)
+            return self._take_failure(failure)
         calls = self._decide(event)
         broken = self._judge_reply(event, calls) if self.turn.rules is not None else ()
         if broken:  # an answer that a rule refuses is refused in the same append, before anybody reviews it
@@ -605,12 +605,12 @@ class TurnMachine:
     def _take_answer(self, event: AnsweredInput) -> None:
         if not self._chart.accepts(self.state, Trigger.ANSWERED):
             self._refuse(event)
-        turn, counters, pending = self.turn, self.turn.counters, self.turn.interrupts
-        interrupt = pending.get(event.interrupt)
+        turn, counters, interrupts = self.turn, self.turn.counters, self.turn.interrupts
+        interrupt = interrupts.get(event.interrupt)
         if interrupt is None:
-            raise AnswerMismatchError(event.interrupt, "no such interrupt is open", pending)
+            raise AnswerMismatchError(event.interrupt, "no such interrupt is open", interrupts)
         self._check_decision(event, interrupt)
-        counters.waiting = count_answers(keep_open(pending, interrupt, event.decision, event.by).values())
+        counters.waiting = count_answers(keep_open(interrupts, interrupt, event.decision, event.by).values())
         counters.doom_asked = not interrupt.call
         counters.go_on = event.decision in (Decision.GO_ON, Decision.ALWAYS)
         row = self._fire(Trigger.ANSWERED)
@@ -640,7 +640,7 @@ class TurnMachine:
 
     def _check_decision(self, event: AnsweredInput, interrupt: f.InterruptRecord) -> None:
         """Refuse a decision, arguments, a result or a name that does not fit the interrupt."""
-        pending, why = self.turn.interrupts, ""
+        interrupts, why = self.turn.interrupts, ""
         if event.decision not in DECISIONS[interrupt.kind]:
             accepted_decisions = " or ".join(DECISIONS[interrupt.kind])
             why = f"its kind, {interrupt.kind}, accepts {accepted_decisions}, not {event.decision}"
@@ -653,7 +653,7 @@ class TurnMachine:
         elif event.decision is Decision.APPROVE and (interrupt.approvals > 1 or interrupt.approved_by):
             why = _approver_problem(event, interrupt)
         if why:
-            raise AnswerMismatchError(interrupt.id, why, pending)
+            raise AnswerMismatchError(interrupt.id, why, interrupts)
         if interrupt.call and interrupt.call not in self.turn.batch:  # only in a damaged journal
             raise InvalidCallError(
                 "Answered", interrupt.call, "its interrupt is open, but no such call is in the batch"
@@ -714,13 +714,13 @@ class TurnMachine:
         return self.turn.batch[event.call].state in (CallState.WAITING, CallState.SETTLED)
 
     def _judge_start(
-        self, event: CallStartedInput, call: Call, changed: "Mapping[str, JsonValue] | None"
+        self, event: CallStartedInput, call: Call, new_arguments: "Mapping[str, JsonValue] | None"
     ) -> tuple[f.RuleVerdict, ...] | None:
         """Judge a call that is about to start. Return the verdicts for its fact.
 
         None if it does not start: a rule refused it, asks a person, or ended the turn.
         """
-        verdicts = self._judge_call(event, call, changed)
+        verdicts = self._judge_call(event, call, new_arguments)
         asking_verdicts = [] if verdicts is None else [verdict for verdict in verdicts if verdict.broken == "ask"]
         if not asking_verdicts:
             return verdicts
@@ -736,7 +736,7 @@ class TurnMachine:
             self.turn.state,
             call=call.id,
             interrupt=interrupt,
-            changed=changed if changed is None else frozen(changed),
+            changed=new_arguments if new_arguments is None else frozen(new_arguments),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
         self._emit(fact)
@@ -744,7 +744,7 @@ class TurnMachine:
         return None
 
     def _judge_call(
-        self, event: CallStartedInput | CallWaitingInput, call: Call, changed: "Mapping[str, JsonValue] | None"
+        self, event: CallStartedInput | CallWaitingInput, call: Call, new_arguments: "Mapping[str, JsonValue] | None"
     ) -> tuple[f.RuleVerdict, ...] | None:
         """Judge a call with its final arguments. Return the verdicts that do not refuse it, or None if a rule did.
 
@@ -757,12 +757,12 @@ class TurnMachine:
         blocker = turn.find_blocker(call)
         if blocker is not None:
             raise InvalidCallError(event.title(), call.id, f"a rule couples it with {blocker.id}, which comes first")
-        arguments = call.arguments if changed is None else changed
+        arguments = call.arguments if new_arguments is None else new_arguments
         judgment = rules.verdicts(call.name, arguments, call.id)
         broken = [verdict for verdict in judgment.broken if verdict.rule not in call.approved_rules]
-        refused = self._find_conflict(call, arguments)
-        if refused is not None:
-            broken.append(refused)
+        conflict = self._find_conflict(call, arguments)
+        if conflict is not None:
+            broken.append(conflict)
         verdicts = _record(broken)
         effects = {verdict.effect for verdict in broken}
         if "end" in effects:
@@ -779,7 +779,7 @@ class TurnMachine:
                 # A model that repeats a refused call is in a loop too.
                 key=self._result_key(call, CallStatus.ERROR, words),
                 rules=verdicts,
-                arguments=changed if changed is None else frozen(changed),
+                arguments=new_arguments if new_arguments is None else frozen(new_arguments),
             )
             self._emit(fact)
             self._settle_if_done()

@@ -99,22 +99,22 @@ def _copy_as(value: T, kinds: Mapping[type, type]) -> T:
     if kind not in kinds:
         return value
     copy: T = kinds[kind](value)
-    pending: list[object] = [copy]
-    while pending:
-        container = pending.pop()
+    stack: list[object] = [copy]
+    while stack:
+        container = stack.pop()
         if isinstance(container, dict):
             for name, inner in container.items():
                 if type(inner) in kinds:
                     inner_copy = kinds[type(inner)](inner)
                     dict.__setitem__(container, name, inner_copy)
-                    pending.append(inner_copy)
+                    stack.append(inner_copy)
         else:
             assert isinstance(container, list)  # noqa: S101 (only dicts and lists are added)
             for place, inner in enumerate(container):
                 if type(inner) in kinds:
                     inner_copy = kinds[type(inner)](inner)
                     list.__setitem__(container, place, inner_copy)
-                    pending.append(inner_copy)
+                    stack.append(inner_copy)
     return copy
 
 

@@ -482,8 +482,8 @@ class Turn:
 
     def _wait(self, fact: f.CallWaiting) -> None:
         call = self.batch[fact.call]
-        owed = count_answers(fact.interrupts)
-        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid, owed)
+        answer_count = count_answers(fact.interrupts)
+        RUN["call_waiting"](self.counters, call.state is CallState.READY, call.counted, call.crash_paid, answer_count)
         call.state, call.crash_paid, call.kept = CallState.WAITING, False, fact.interrupt.kept
         if fact.changed is not None:
             call.arguments = fact.changed

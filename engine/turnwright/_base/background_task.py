@@ -48,15 +48,15 @@ async def both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> tuple
     The error of either cancels the other one, and is raised without an exception group.
     """
     results: list[B] = []
-    ended = anyio.Event()
+    end = anyio.Event()
 
     async def beside() -> None:
         results.append(await second())
-        ended.set()
+        end.set()
 
     async with background_task(beside):
         result = await first
-        await ended.wait()
+        await end.wait()
     return result, results[0]
 
 

@@ -80,11 +80,11 @@ def async_block(form: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable
     """Do what `asynccontextmanager` does. `form` is how the block is written."""
 
     def decorated(function: Callable[P, AsyncIterator[T]]) -> Callable[P, AsyncBlock[T]]:
-        opened = asynccontextmanager(function)
+        open_block = asynccontextmanager(function)
 
         @wraps(function)
         def block(*args: P.args, **options: P.kwargs) -> AsyncBlock[T]:
-            return AsyncBlock(opened(*args, **options), form)
+            return AsyncBlock(open_block(*args, **options), form)
 
         return block
 

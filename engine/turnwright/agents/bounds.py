@@ -183,11 +183,11 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
 
 def reply_bound(max_tokens: int | None, tokens: int | None) -> Bound:
     """Return the bound of one reply: the setting `max_tokens`, and the budget `tokens` (docs/rules.md#settings)."""
-    set_ = [limit for limit in (max_tokens, tokens) if limit is not None]
+    bounds = [limit for limit in (max_tokens, tokens) if limit is not None]
     limits = ", ".join("off" if limit is None else str(limit) for limit in (max_tokens, tokens))
     return Bound(
         "tokens of a reply",
-        min(set_, default=None),
+        min(bounds, default=None),
         f"min(max_tokens, tokens) = min({limits})",
         Exactness.PROVIDER,
         ("max_tokens", "tokens"),

@@ -146,12 +146,12 @@ def agents_of(spec: str, limits: Limits) -> list[Agent]:
 
 def agents_in(module: ModuleType, spec: str, name: str) -> Sequence[Agent]:
     """Return the agents of a loaded module: all, or those of a name in it. Raises `ConfigError`, which names `spec`."""
-    offered = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
+    agents_by_name = {key: value for key, value in vars(module).items() if isinstance(value, Agent)}
     if not name:
-        if not offered:
+        if not agents_by_name:
             raise ConfigError(f"{spec} has no agents: write one at the top level, such as DESK = Agent(name=...)")
-        return [*offered.values()]
-    names = f"it has {', '.join(offered)}" if offered else "it has none at the top level"
+        return [*agents_by_name.values()]
+    names = f"it has {', '.join(agents_by_name)}" if agents_by_name else "it has none at the top level"
     value: object = module
     for part in name.split("."):
         if not hasattr(value, part):

@@ -70,16 +70,16 @@ def agents(
     try:
         configured = configuration(config)
         limits = configured.limits()
-        listed = read_agents(*(named_sources or configured.agent_sources()), limits=limits)
-        classes = _tool_classes(listed, configured, tools)
+        agent_list = read_agents(*(named_sources or configured.agent_sources()), limits=limits)
+        classes = _tool_classes(agent_list, configured, tools)
     except ConfigError as error:
         echo(error, err=True)
         raise typer.Exit(2) from None
     if as_json:
-        for agent in listed:
+        for agent in agent_list:
             echo_json(record(agent, limits, classes[agent.name]))
     else:
-        print_columns(COLUMNS, [row(agent, limits, classes[agent.name]) for agent in listed])
+        print_columns(COLUMNS, [row(agent, limits, classes[agent.name]) for agent in agent_list])
 
 
 def _tool_classes(agents: Sequence[Agent], config: "Config", tools: str | None) -> dict[str, ToolClass]:
@@ -89,10 +89,10 @@ def _tool_classes(agents: Sequence[Agent], config: "Config", tools: str | None) 
     """
     if tools is None and config.settings.tools is None:
         return dict.fromkeys([agent.name for agent in agents], "default")
-    offered, helpers = OfferedTools(config, tools), agent_tools(agents)
+    offered_tools, helpers = OfferedTools(config, tools), agent_tools(agents)
     for agent in agents:
-        offered.require(agent, helpers)
-    return {agent.name: offered.class_for(agent, helpers) or "default" for agent in agents}
+        offered_tools.require(agent, helpers)
+    return {agent.name: offered_tools.class_for(agent, helpers) or "default" for agent in agents}
 
 
 class OfferedTools:
@@ -109,10 +109,10 @@ class OfferedTools:
 
     def tools_for(self, agent: Agent, helpers: Sequence[AgentTool]) -> list[Tool] | None:
         """Return the tools that an agent may use; None if it names one that is not offered."""
-        offered = {**self.by_name, **{tool.name: tool for tool in helpers}}
-        if not offered.keys() >= set(agent.tools_needed):
+        tools_by_name = {**self.by_name, **{tool.name: tool for tool in helpers}}
+        if not tools_by_name.keys() >= set(agent.tools_needed):
             return None
-        return [tool for name, tool in offered.items() if agent.may_use(name, delegates=tool.delegates)]
+        return [tool for name, tool in tools_by_name.items() if agent.may_use(name, delegates=tool.delegates)]
 
     def require(self, agent: Agent, helpers: Sequence[AgentTool]) -> None:
         """Raise `ConfigError` for a tool that the agent names and that is not offered."""
@@ -121,8 +121,8 @@ class OfferedTools:
 
     def unknown_to(self, agent: Agent, helpers: Sequence[AgentTool]) -> list[str]:
         """Return the tools that an agent names and that are not offered. An MCP server may have `server__tool`."""
-        offered = self.by_name.keys() | {tool.name for tool in helpers}
-        return [name for name in agent.tools_needed if name not in offered and "__" not in name]
+        tool_names = self.by_name.keys() | {tool.name for tool in helpers}
+        return [name for name in agent.tools_needed if name not in tool_names and "__" not in name]
 
 
 def record(agent: Agent, engine: Limits, tools: ToolClass = "default") -> dict[str, object]:

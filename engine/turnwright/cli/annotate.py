@@ -43,12 +43,12 @@ def annotate(
     """
     turn = find_turn(store, turn)
     annotations = [*_given(turn, tag or (), score or (), note or ())]
-    listed = use_store(store, partial(_annotated, turn=turn, annotations=annotations, remove=remove or ()))
+    all_annotations = use_store(store, partial(_annotated, turn=turn, annotations=annotations, remove=remove or ()))
     if as_json:
-        for annotation in listed:
+        for annotation in all_annotations:
             echo_json(_record(annotation))
-    elif listed:
-        print_columns(_COLUMNS, [_cells(annotation) for annotation in listed])
+    elif all_annotations:
+        print_columns(_COLUMNS, [_cells(annotation) for annotation in all_annotations])
     else:
         echo("no tags, notes and scores", err=True)
 
@@ -71,16 +71,16 @@ def _given(turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequenc
 async def _annotated(
     store: Store, *, turn: str, annotations: Sequence[Annotation], remove: Sequence[str]
 ) -> list[Annotation]:
-    opened = annotation_store(store)
+    notes = annotation_store(store)
     await store.get(turn)
-    before = await opened.annotations([turn])
+    before = await notes.annotations([turn])
     if unknown := set(remove).difference(annotation.name for annotation in before):
         raise ConfigError(f"--remove {min(unknown)}: turn {turn} has no tag, score or note of this name")
     for annotation in before:
         if annotation.name in remove:
-            await opened.unannotate(turn, annotation.kind, annotation.name)
-    await opened.annotate(*annotations)
-    return await opened.annotations([turn])
+            await notes.unannotate(turn, annotation.kind, annotation.name)
+    await notes.annotate(*annotations)
+    return await notes.annotations([turn])
 
 
 def _record(annotation: Annotation) -> dict[str, JsonValue]:

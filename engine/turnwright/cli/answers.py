@@ -9,12 +9,12 @@ from .options import AnswerFlags
 
 
 def read_answers(
-    flags: AnswerFlags, still_open: Sequence[str], answered: Collection[str] = ()
+    flags: AnswerFlags, still_open: Sequence[str], answered_ids: Collection[str] = ()
 ) -> dict[str, str | Answer]:
     """Return the answers by the ids of the interrupts. A flag may shorten an id to a unique beginning.
 
     Arguments without an id are those of the only approval that is given, or else of the only open interrupt. The id of
-    an interrupt in `answered` is accepted too: the engine then reports that another person was faster. Raises
+    an interrupt in `answered_ids` is accepted too: the engine then reports that another person was faster. Raises
     `InvalidAnswerError` for a text or arguments without an id, an ambiguous id, and two answers to one interrupt.
     """
     pairs: list[tuple[str, str | Answer]] = []
@@ -23,9 +23,9 @@ def read_answers(
         if not separator:
             raise InvalidAnswerError(name, "write --answer ID=TEXT", still_open)
         pairs.append((name, answer_text))
-    changed = [*_with_arguments(flags, still_open)]
-    pairs += [(name, approve(arguments=read_arguments(name, answer_text, still_open))) for name, answer_text in changed]
-    pairs += [(name, approve()) for name in flags.approvals or () if name not in dict(changed)]
+    edits = [*_with_arguments(flags, still_open)]
+    pairs += [(name, approve(arguments=read_arguments(name, answer_text, still_open))) for name, answer_text in edits]
+    pairs += [(name, approve()) for name in flags.approvals or () if name not in dict(edits)]
     for text in flags.results or ():
         name, separator, result = text.partition("=")
         if not separator:
@@ -36,7 +36,7 @@ def read_answers(
         pairs.append((name, reject(words)))
     answers: dict[str, str | Answer] = {}
     for name, answer in pairs:
-        whole = _whole(name, still_open, answered)
+        whole = _whole(name, still_open, answered_ids)
         if whole in answers:
             raise InvalidAnswerError(name, "it is answered twice: give one answer for each", still_open)
         answers[whole] = answer
@@ -61,12 +61,12 @@ def _with_arguments(flags: AnswerFlags, still_open: Sequence[str]) -> Iterator[t
         yield name or ids[0], json_text
 
 
-def _whole(name: str, still_open: Sequence[str], answered: Collection[str]) -> str:
+def _whole(name: str, still_open: Sequence[str], answered_ids: Collection[str]) -> str:
     """Return the id that begins with `name`: of an open interrupt, or else of an answered one. Else return `name`."""
-    if name in still_open or name in answered:
+    if name in still_open or name in answered_ids:
         return name
     matches = [open_id for open_id in still_open if name and open_id.startswith(name)]
-    matches = matches or sorted(open_id for open_id in answered if name and open_id.startswith(name))
+    matches = matches or sorted(open_id for open_id in answered_ids if name and open_id.startswith(name))
     if len(matches) > 1:
         raise InvalidAnswerError(name, f"it is ambiguous: {', '.join(matches)}: write more of it", still_open)
     return matches[0] if matches else name

@@ -148,14 +148,14 @@ def exit_code(*, completing: bool = False) -> int:
             return codes.USAGE
         run = _program(arguments, completing=completing)
         startup.interrupt_as_usual()
-        ended = run()
+        result = run()
     except SystemExit as ending:
         return ending.code if isinstance(ending.code, int) else 0 if ending.code is None else codes.FAILED
     except KeyboardInterrupt:
         return codes.ABORTED
     except Exception as error:  # noqa: BLE001 (nothing above it can report the error in one line)
         return _report(error)
-    return ended if isinstance(ended, int) else 0
+    return result if isinstance(result, int) else 0
 
 
 def _report(error: Exception) -> int:

@@ -155,7 +155,7 @@ class ChatSession:
                 echo(f"There is no command {line}. /help lists the commands.")
             else:
                 options = TurnOptions(session=self._session, metadata=plan.metadata, model_settings=plan.settings)
-                await self._drive(engine, lambda opened: opened.run(plan.agent, line, **options))
+                await self._drive(engine, lambda open_engine: open_engine.run(plan.agent, line, **options))
         except SessionBusyError as error:
             process.say(await self._busy(engine, error))
         except TurnwrightError as error:
@@ -195,9 +195,9 @@ class ChatSession:
             return
         facts = await engine.store.facts(turn.id)
 
-        def resumed(opened: Engine) -> Awaitable[TurnResult]:
+        def resumed(open_engine: Engine) -> Awaitable[TurnResult]:
             self._display.view.recall(turn.id, [fact for _, fact in facts])
-            return opened.resume(turn.id)
+            return open_engine.resume(turn.id)
 
         await self._drive(engine, resumed)
 

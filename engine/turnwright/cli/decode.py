@@ -84,10 +84,10 @@ def _chunks(file: str) -> Iterator[bytes]:
     if file == "-":
         yield from _read(typer.get_binary_stream("stdin"))
         return
-    with open_regular(file) as opened:
-        yield from _read(opened)
+    with open_regular(file) as stream:
+        yield from _read(stream)
 
 
-def _read(opened: BinaryIO) -> Iterator[bytes]:
-    while data := opened.read(_CHUNK):
+def _read(stream: BinaryIO) -> Iterator[bytes]:
+    while data := stream.read(_CHUNK):
         yield data

@@ -139,8 +139,8 @@ def _crash(folder: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", CHILD, str(database), str(witness)])  # noqa: S603 (ourselves)
     try:
         turn = anyio.run(_second_call, database)
-        killed = f"child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}"
-        print_lines([f"   {killed}", ""], hang=3)
+        text = f"child process {child.pid} drives turn {turn}; its second call is running. kill -9 {child.pid}"
+        print_lines([f"   {text}", ""], hang=3)
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()

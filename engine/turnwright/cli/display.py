@@ -186,8 +186,8 @@ class LiveDisplay(Display):
             case TurnPausedEvent():
                 self._print_step(view)
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
-                rendered = [_markdown(text)] if text and text != view.printed_text else []
-                self._print(view, *rendered, styled(f"{outcome}: {reason}", style="dim"))
+                lines = [_markdown(text)] if text and text != view.printed_text else []
+                self._print(view, *lines, styled(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as started):
                 self._print_start(view, started)
             case FactEvent(fact=f.StepFinished()):

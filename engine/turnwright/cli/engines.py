@@ -152,7 +152,7 @@ async def _open(files: Sequence[Path], make: Callable[..., Engine], tools: Seque
     from turnwright.tools.mcp import mcp_tools  # noqa: PLC0415 (an optional extra)
 
     silence_mcp()
-    async with mcp_tools(*files) as offered, make(tools=[*tools, *offered]) as engine:
+    async with mcp_tools(*files) as server_tools, make(tools=[*tools, *server_tools]) as engine:
         yield engine
 
 

@@ -106,9 +106,9 @@ def fork(
         return
     is_asking = can_ask(no_input=no_input, as_json=as_json)
     display = choose_display(as_json=as_json, store=store)
-    opened = open_store(store, create=False)
+    turn_store = open_store(store, create=False)
     advice = "`Engine.fork` forks it there. To fork it here, name the model with --model and the tools with --tools"
-    opening = engine_for(turn, started, opened, display.show, flags, elsewhere=advice, model=model)
+    opening = engine_for(turn, started, turn_store, display.show, flags, elsewhere=advice, model=model)
     copied, facts = use_store(store, make)
     display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
     display.view.recall(copied, [fact for _, fact in facts])

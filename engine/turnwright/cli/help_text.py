@@ -217,8 +217,8 @@ class CommandWithExamples(TyperCommand):
     """A command whose epilog has one example per line. They are not wrapped."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 (see above)
-        hidden = [param for param in self.get_params(ctx) if getattr(param, "hidden", False)]
-        left_out = {piece for param in hidden for piece in param.get_usage_pieces(ctx)}
+        hidden_params = [param for param in self.get_params(ctx) if getattr(param, "hidden", False)]
+        left_out = {piece for param in hidden_params for piece in param.get_usage_pieces(ctx)}
         return [piece for piece in super().collect_usage_pieces(ctx) if piece not in left_out]
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 (see above)

@@ -64,9 +64,9 @@ def abort(
     turn = find_turn(store, turn)
     root = root_of(turn)
 
-    async def stop(opened: Store) -> tuple[TurnResult, bool]:
+    async def stop(turn_store: Store) -> tuple[TurnResult, bool]:
         runtime = service.runtime()
-        engine = Engine(store=opened, runtime=runtime)
+        engine = Engine(store=turn_store, runtime=runtime)
         result = await engine.get(turn)
         if result.outcome is not None and result.reason is not None:
             raise TurnAlreadyEndedError(turn, result.outcome, result.reason)
@@ -74,8 +74,8 @@ def abort(
             await engine.abort(turn)
         finally:
             await runtime.aclose()
-        idle = await _is_idle(opened, root)
-        return await engine.get(turn), idle and not await is_elsewhere(opened, root)
+        idle = await _is_idle(turn_store, root)
+        return await engine.get(turn), idle and not await is_elsewhere(turn_store, root)
 
     result, caller_is_idle = use_store(store, stop)
     echo(f"turn {turn}: " + ("aborted" if result.outcome else "asked to stop; its driver ends it"))
@@ -101,23 +101,23 @@ def answer(
     """
     turn = find_turn(store, turn)
 
-    async def record(opened: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:
+    async def record(turn_store: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:
         runtime = service.runtime()
         try:
-            before = await Engine(store=opened).get(turn)
+            before = await Engine(store=turn_store).get(turn)
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
             still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_no_answer(before, still_open))
-            make = partial(Engine, store=opened, runtime=runtime)
+            make = partial(Engine, store=turn_store, runtime=runtime)
             checks = change_arguments(answers.values())
-            started = first_fact(turn, await opened.facts(turn))
+            started = first_fact(turn, await turn_store.facts(turn))
             async with _with_tools(make, agents, tools, started) if checks else make() as engine:
                 await engine.answer(turn, answers, by=by, via="cli")
-                result, driven = await engine.get(turn), await opened.is_driven(turn)
-                elsewhere = await is_elsewhere(opened, turn)
+                result, driven = await engine.get(turn), await turn_store.is_driven(turn)
+                elsewhere = await is_elsewhere(turn_store, turn)
         finally:
             await runtime.aclose()
         again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=elsewhere)
@@ -170,10 +170,10 @@ def settle(
         except (ValueError, RecursionError) as fault:
             raise ConfigError(f"--json: {fault}") from None
 
-    async def record(opened: Store) -> bool:
+    async def record(turn_store: Store) -> bool:
         runtime = service.runtime()
         try:
-            engine = Engine(store=opened, runtime=runtime)
+            engine = Engine(store=turn_store, runtime=runtime)
             if progress is not None:
                 await engine.progress(key, progress)
                 return True
@@ -216,11 +216,11 @@ def steer(
 
     turn = find_turn(store, turn)
 
-    async def post(opened: Store) -> str:
-        await Engine(store=opened).steer(turn, message)
-        driven, root = await opened.is_driven(turn), root_of(turn)
-        again = resumed_by(root, store_flag(store), elsewhere=await is_elsewhere(opened, root))
-        return _when_read((await opened.get(turn)).status.state, driven=driven, again=again)
+    async def post(turn_store: Store) -> str:
+        await Engine(store=turn_store).steer(turn, message)
+        driven, root = await turn_store.is_driven(turn), root_of(turn)
+        again = resumed_by(root, store_flag(store), elsewhere=await is_elsewhere(turn_store, root))
+        return _when_read((await turn_store.get(turn)).status.state, driven=driven, again=again)
 
     echo(f"turn {turn} " + use_store(store, post))
 

@@ -61,8 +61,8 @@ def mcp(
             webbrowser.open(address)
 
     async def log_in() -> bool:
-        typed = _typed_line if has_terminal else None
-        return await mcp_login(target, show=show, typed=typed, name=server, timeout=timeout)
+        read_address = _typed_line if has_terminal else None
+        return await mcp_login(target, show=show, typed=read_address, name=server, timeout=timeout)
 
     echo(f"logged in at {server}" if anyio.run(log_in) else f"{server} asked for no login")
 

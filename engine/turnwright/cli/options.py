@@ -474,9 +474,9 @@ def choose_tools(module: str | None, root: Path) -> "LoadedTools":
     tools = {tool.name: tool for tool in builtin_tools(root)}
     if module is None:
         return LoadedTools(list(tools.values()), None)
-    loaded = load_tools_and_deps(module)
-    tools |= {tool.name: tool for tool in loaded.tools}
-    return LoadedTools(list(tools.values()), loaded.make_deps)
+    module_tools = load_tools_and_deps(module)
+    tools |= {tool.name: tool for tool in module_tools.tools}
+    return LoadedTools(list(tools.values()), module_tools.make_deps)
 
 
 def with_helpers(tools: "Sequence[Tool]", helpers: "Sequence[AgentTool]") -> "tuple[Tool, ...]":

@@ -358,15 +358,15 @@ def _escape_breaks(text: str) -> str:
 
 def _claim_stdout() -> TextIO:
     """Return standard output for us alone. What others print goes to stderr."""
-    ours = sys.stdout
+    stdout = sys.stdout
     with suppress(OSError):  # no file, as in a test that runs a command in its own process
-        descriptor = ours.fileno()
-        ours.flush()
+        descriptor = stdout.fileno()
+        stdout.flush()
         # Never closed: it is used until the process ends.
-        ours = Terminal(os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False))
+        stdout = Terminal(os.fdopen(os.dup(descriptor), "w", encoding="utf-8", closefd=False))
         os.dup2(_STDERR, descriptor)
     sys.stdout = sys.stderr
-    return ours
+    return stdout
 
 
 def read_lines(file: str) -> list[str]:

@@ -171,7 +171,7 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
     keys = _keys_of(interrupt)
     print_lines([f"    {key}  {text}" for key, (text, _) in keys.items()] + [f"    {_QUIT}  {_QUIT_WORDS}"])
     _ignore_earlier_keys()
-    changed: dict[str, JsonValue] | None = None
+    new_arguments: dict[str, JsonValue] | None = None
     while True:
         key = _read_key([*keys, _QUIT])
         if key == _QUIT:
@@ -179,9 +179,11 @@ def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
         decision = keys[key][1]
         if decision is not None:
             is_approved = decision is Decision.APPROVE
-            return approve(arguments=changed, always=key == _ALWAYS) if is_approved else Answer(decision)
+            return approve(arguments=new_arguments, always=key == _ALWAYS) if is_approved else Answer(decision)
         if key == "e":
-            changed = _edit(interrupt.arguments or {} if changed is None else changed) or changed
+            new_arguments = (
+                _edit(interrupt.arguments or {} if new_arguments is None else new_arguments) or new_arguments
+            )
             continue
         if key == "s":
             result = read_line("  Result: ")

@@ -59,10 +59,10 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     # The events of a turn that exists already come from its journal, those of another process too.
     followed = flags.turn_id is not None or not service.embedded
     plan = plan_turn(flags.turn, [] if followed else [display.show], service=service, before=before)
-    typed = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
-    if typed and plan.agent.output_type is not None:
+    output_options = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
+    if output_options and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
-    asked_of = plan.agent.model_copy(update=typed)
+    asked_of = plan.agent.model_copy(update=output_options)
     asks = TurnOptions(
         id=flags.turn_id,
         files=parts,
@@ -97,20 +97,20 @@ def resume_turn(turn: str, flags: ResumeFlags) -> None:
     store, service = flags.store, flags.service
     display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.verbose)
     turn = find_turn(store, turn)
-    row, facts, driven, below, answered = use_store(store, partial(_standing, turn=turn))
+    row, facts, driven, below, answered_ids = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
     followed = FollowedTurn(display.show, row, facts, driven=driven)
-    still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
-    answers = read_answers(flags.answers, still_open, answered)
-    started, opened = first_fact(turn, facts), service.store(store, create=False)
+    still_open = [interrupt for interrupt in followed.open if interrupt not in answered_ids]
+    answers = read_answers(flags.answers, still_open, answered_ids)
+    started, turn_store = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     if service.embedded:
         notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        opening = engine_for(turn, started, opened, followed.observe, flags.engine, elsewhere=notice)
+        opening = engine_for(turn, started, turn_store, followed.observe, flags.engine, elsewhere=notice)
     else:
         service.refuse(flags.engine)
-        opening = Engine(store=opened, runtime=service.runtime(), on_event=[followed.observe])
+        opening = Engine(store=turn_store, runtime=service.runtime(), on_event=[followed.observe])
     if answers and driven and service.embedded:
         say(f"another process drives turn {turn} and gets the answers; waiting for it")
 
@@ -119,7 +119,7 @@ def resume_turn(turn: str, flags: ResumeFlags) -> None:
             async with background_task(followed.follow, engine):
                 result = await engine.resume(turn, answers, by=flags.by, via="cli")
         except TurnBusyError as error:
-            still_open = [interrupt for interrupt in followed.open if interrupt not in answered]
+            still_open = [interrupt for interrupt in followed.open if interrupt not in answered_ids]
             may = f" (you can answer: {', '.join(still_open)})" if still_open else ""
             raise ConfigError(f"{error}{may}") from None
         await followed.catch_up(engine.store)
@@ -156,7 +156,10 @@ def engine_for(
     `model` is that of a turn of another program or of a sub-agent, which need one or --base-url. Without both, and for
     a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
     """
-    saved, said_so = SavedOptions.from_json(started.metadata), configuration(flag_values={"timeout": flags.timeout})
+    saved_options, full_config = (
+        SavedOptions.from_json(started.metadata),
+        configuration(flag_values={"timeout": flags.timeout}),
+    )
     placed = flags.base_url is not None or model is not None
     if started.parent_turn is not None and not placed:
         raise ConfigError(
@@ -169,21 +172,25 @@ def engine_for(
             f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
             f" {elsewhere}"
         )
-    url = saved.endpoint(flags.base_url)
-    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
-    options = said_so.engine_options()
-    options["limits"] = saved.limits or Limits()
+    url = saved_options.endpoint(flags.base_url)
+    timeout = (
+        saved_options.timeout
+        if flags.timeout is None and saved_options.timeout is not None
+        else full_config.settings.timeout
+    )
+    options = full_config.engine_options()
+    options["limits"] = saved_options.limits or Limits()
     if flags.agents is None:
-        registered, helpers = saved.registered(), saved.helpers()
+        registered, helpers = saved_options.registered(), saved_options.helpers()
     else:
-        registered, helpers = read_agents_of(flags.agents, said_so)
-    model_id = model_named(saved.model or model or started.model, url)
+        registered, helpers = read_agents_of(flags.agents, full_config)
+    model_id = model_named(saved_options.model or model or started.model, url)
     return open_engine(
         options,
         models=open_models(model_id, same_agent(started), url, timeout),
-        tools=choose_tools(flags.tools or saved.tools, saved.root or Path()),
-        hooks=choose_hooks(flags.hooks or saved.hooks or said_so.settings.hooks),
-        servers=flags.mcp or saved.mcp,
+        tools=choose_tools(flags.tools or saved_options.tools, saved_options.root or Path()),
+        hooks=choose_hooks(flags.hooks or saved_options.hooks or full_config.settings.hooks),
+        servers=flags.mcp or saved_options.mcp,
         agents=registered,
         helpers=helpers,
         store=store,
@@ -200,8 +207,8 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
     if row.status.outcome is not None and row.status.reason is not None:
         raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
     facts = await store.facts(turn)
-    answered = answers_in(await store.inbox(turn), result_of(turn, facts).interrupts)
-    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered
+    answered_ids = answers_in(await store.inbox(turn), result_of(turn, facts).interrupts)
+    return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered_ids
 
 
 def _prompt(prompt: str | None, *, continuing: bool) -> str:

@@ -124,18 +124,18 @@ class SavedOptions(BaseModel):
         return address
 
     def to_json(self) -> dict[str, JsonValue]:
-        saved: dict[str, JsonValue] = self.model_dump(
+        fields: dict[str, JsonValue] = self.model_dump(
             mode="json", exclude_none=True, exclude_defaults=True, exclude={"limits"}
         )
         if self.limits is not None:
             # Only the fields that were set: the class of the agent's tools may decide the others.
-            saved["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
-        return saved
+            fields["limits"] = self.limits.model_dump(mode="json", exclude_unset=True)
+        return fields
 
     @classmethod
-    def from_json(cls, saved: JsonObject) -> Self:
+    def from_json(cls, metadata: JsonObject) -> Self:
         try:
-            return cls.model_validate(saved)
+            return cls.model_validate(metadata)
         except ValidationError as error:
             raise ConfigError(f"the turn's metadata is damaged: {error.errors()[0]['msg']}") from None
 

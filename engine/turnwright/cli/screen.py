@@ -255,5 +255,5 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _joined(cells: Row, widths: Sequence[int]) -> str:
-    filled = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
-    return _GAP.join(filled).rstrip()
+    padded_cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
+    return _GAP.join(padded_cells).rstrip()

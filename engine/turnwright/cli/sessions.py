@@ -40,7 +40,9 @@ def sessions(
     OPEN is the turn that has not ended. `turnwright show --session ID` prints a conversation.
     """
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
-    listed_sessions = [] if nothing_run_here else use_store(store, lambda opened: opened.sessions(limit=limit + 1))
+    listed_sessions = (
+        [] if nothing_run_here else use_store(store, lambda turn_store: turn_store.sessions(limit=limit + 1))
+    )
     sessions = listed_sessions[:limit]
     if as_json:
         for session in sessions:
@@ -61,7 +63,7 @@ def title(
 ) -> None:
     """Set the title of a session. Its first title is the beginning of its first prompt."""
     name = use_store(store, partial(find_session, prefix=session))
-    use_store(store, lambda opened: Engine(store=opened).set_title(name, text))
+    use_store(store, lambda turn_store: Engine(store=turn_store).set_title(name, text))
     echo(f"session {cut_line(name)}: its title is set")
 
 
@@ -77,11 +79,11 @@ def approvals(
     A person gave them with "always". A turn that has not ended keeps its own when they are revoked.
     """
 
-    async def read(opened: Store) -> tuple[str, list[StandingApproval], int]:
-        name = await find_session(opened, prefix=session)
-        if not await opened.turns(session=name, limit=1):
+    async def read(turn_store: Store) -> tuple[str, list[StandingApproval], int]:
+        name = await find_session(turn_store, prefix=session)
+        if not await turn_store.turns(session=name, limit=1):
             raise SessionNotFoundError(name)
-        engine = Engine(store=opened)
+        engine = Engine(store=turn_store)
         revoked = await engine.revoke_approvals(name) if revoke else 0
         return name, await engine.approvals(name), revoked
 

@@ -119,9 +119,9 @@ def show(
 
 def _begun(facts: Journal) -> list[str]:
     """Return the calls that had started when the driver went."""
-    settled = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
+    settled_ids = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
     open_calls = dict.fromkeys(
-        fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled
+        fact.call for _, fact in facts if isinstance(fact, CallStarted) and fact.call not in settled_ids
     )
     tools = tool_names(fact for _, fact in facts)
     return [f"{cut_line(tools[call])} ({call}) had started, and has no result" for call in open_calls]
@@ -181,7 +181,7 @@ def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[
 
 
 def _journal_lines(store: str, turn: str, facts: Journal) -> Iterator[str]:
-    return journal_lines(facts, use_store(store, lambda opened: opened.claim_spans(turn)))
+    return journal_lines(facts, use_store(store, lambda turn_store: turn_store.claim_spans(turn)))
 
 
 def _json_facts(facts: Journal) -> Iterator[str]:

@@ -66,7 +66,7 @@ def plan_turn(
     """
     flags, settings, metadata = turn_flags.driver, read_settings(turn_flags.setting), read_metadata(turn_flags.metadata)
     steps, config = turn_flags.steps, turn_flags.config
-    saved = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
+    saved_options = SavedOptions() if before is None else SavedOptions.from_json(before.metadata)
     if before is not None and not by_command_line(before.metadata) and flags.model is None and flags.base_url is None:
         raise ConfigError(
             f"the turn was run by another program, which has its model {before.model!r} and its tools: continue it"
@@ -74,46 +74,58 @@ def plan_turn(
         )
     flagged = turn_flags.agent is not None or flags.agents is not None
     shared = {"limits.tool_timeout": turn_flags.tool_timeout}
-    said_so = configuration(
+    full_config = configuration(
         config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout, **shared}
     )
     # --steps is for the turn's own agent. Its sub-agents have the steps of their files and of the configuration.
-    for_all = said_so if steps is None else configuration(config, shared)
+    for_all = full_config if steps is None else configuration(config, shared)
     options = for_all.engine_options()
     if flagged or before is None:
-        agent, helper_agents = choose_agent(turn_flags.agent, flags.agents, said_so)
+        agent, helper_agents = choose_agent(turn_flags.agent, flags.agents, full_config)
         if not flagged:
-            _say_unused(Path(*said_so.settings.agents[:1] or [AGENTS_FILE]))
+            _say_unused(Path(*full_config.settings.agents[:1] or [AGENTS_FILE]))
         agent, helpers = (
-            said_so.prepared(agent),
+            full_config.prepared(agent),
             agent_tools(for_all.prepared(helper.agent) for helper in helper_agents),
         )
     else:
         limits = {"steps": steps, "tool_timeout": turn_flags.tool_timeout}
-        agent, helpers = with_limits(_agent_again(before, saved), limits), saved.helpers()
-        options["limits"] = saved.limits or before.limits
-    url = said_so.settings.base_url if before is None else saved.endpoint(flags.base_url)
-    timeout = saved.timeout if flags.timeout is None and saved.timeout is not None else said_so.settings.timeout
+        agent, helpers = with_limits(_agent_again(before, saved_options), limits), saved_options.helpers()
+        options["limits"] = saved_options.limits or before.limits
+    url = full_config.settings.base_url if before is None else saved_options.endpoint(flags.base_url)
+    timeout = (
+        saved_options.timeout
+        if flags.timeout is None and saved_options.timeout is not None
+        else full_config.settings.timeout
+    )
     if flags.base_url is not None and flags.model is not None:
         _need_endpoint(flags.model, url)
     model_asked = (
-        flags.model or (agent.model if flagged else None) or saved.model or agent.model or said_so.settings.model
+        flags.model
+        or (agent.model if flagged else None)
+        or saved_options.model
+        or agent.model
+        or full_config.settings.model
     )
     model_id = model_named(model_asked, url)
     if not service.embedded and flags.model is not None:
         agent = agent.model_copy(update={"model": model_id})  # workers know of a turn only what its journal has
-    tools = flags.tools or saved.tools or said_so.settings.tools
-    root = flags.root or saved.root or Path(said_so.settings.root)
-    hooks = flags.hooks or saved.hooks or said_so.settings.hooks
+    tools = flags.tools or saved_options.tools or full_config.settings.tools
+    root = flags.root or saved_options.root or Path(full_config.settings.root)
+    hooks = flags.hooks or saved_options.hooks or full_config.settings.hooks
     acting, checking = choose_hooks(hooks)
     if before is not None:
         _need_code(before, acting, checking)
-    sources = saved.agents if not flagged and before is not None else _sources_of_code(agent, helpers, flags, said_so)
-    servers = flags.mcp or saved.mcp or tuple(map(Path, said_so.settings.mcp))
-    saved = SavedOptions.of(
+    sources = (
+        saved_options.agents
+        if not flagged and before is not None
+        else _sources_of_code(agent, helpers, flags, full_config)
+    )
+    servers = flags.mcp or saved_options.mcp or tuple(map(Path, full_config.settings.mcp))
+    saved_options = SavedOptions.of(
         model=model_id,
         base_url=url,
-        from_flag=flags.base_url is not None or saved.from_flag,
+        from_flag=flags.base_url is not None or saved_options.from_flag,
         timeout=timeout,
         tools=tools,
         root=root,
@@ -124,7 +136,7 @@ def plan_turn(
         limits=options["limits"],
     )
     earlier = {} if before is None else SavedOptions.others_in(before.metadata)
-    all_metadata = {**earlier, **metadata, **saved.to_json()}
+    all_metadata = {**earlier, **metadata, **saved_options.to_json()}
     if service.embedded:
         models: tuple[Model, Callable[[str], Model]] = open_models(model_id, agent, url, timeout)
     else:
@@ -135,7 +147,7 @@ def plan_turn(
         tools=choose_tools(tools, root),
         hooks=(acting, checking),
         servers=servers,
-        agents=saved.registered() if before is not None and not flagged else [],
+        agents=saved_options.registered() if before is not None and not flagged else [],
         helpers=helpers,
         store=service.store(turn_flags.store),
         runtime=service.runtime(),
@@ -163,13 +175,13 @@ def same_agent(before: TurnStarted) -> Agent:
         raise StoreError(f"the agent of the turn to continue from is damaged: {error.errors()[0]['msg']}") from None
 
 
-def _agent_again(before: TurnStarted, saved: SavedOptions) -> Agent:
+def _agent_again(before: TurnStarted, saved_options: SavedOptions) -> Agent:
     """Return the agent of a recorded turn, with the code of its saved source.
 
     Raises `ConfigError` if the source no longer has some of the code: a new turn must not lose a guardrail.
     """
     agent = same_agent(before)
-    registered = next((candidate for candidate in saved.registered() if candidate.name == agent.name), agent)
+    registered = next((candidate for candidate in saved_options.registered() if candidate.name == agent.name), agent)
     missing = {*needs_of(before.agent)} - {DEPS, *registered.code}
     if missing:
         raise ConfigError(

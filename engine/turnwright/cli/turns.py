@@ -64,24 +64,24 @@ def turns(
     """
     nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
-    listed = (
+    turn_list = (
         _TurnList((), frozenset(), frozenset(), frozenset(), more=False)
         if nothing_run_here
         else use_store(store, query)
     )
     if as_json:
-        for row, driver in listed.rows:
-            echo_json(_record(row, driver, listed))
-    elif not listed.rows:
+        for row, driver in turn_list.rows:
+            echo_json(_record(row, driver, turn_list))
+    elif not turn_list.rows:
         echo("no turns yet" if session is None else f"no turns in session {session!r}", err=True)
     else:
         print_columns(
             _COLUMNS,
-            [_cells(row, driver, answered=row.id in listed.answered) for row, driver in listed.rows],
+            [_cells(row, driver, answered=row.id in turn_list.answered) for row, driver in turn_list.rows],
             drops=_DROPS,
         )
-        _say_what_to_do(listed, store)
-    if listed.more:
+        _say_what_to_do(turn_list, store)
+    if turn_list.more:
         say(f"these are the newest {limit}: --limit {10 * limit} lists more")
 
 
@@ -89,25 +89,25 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     roots, more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
     below.sort(key=lambda row: row.id)  # in the order of their calls
-    listed: list[tuple[TurnRow, DriverStatus | None]] = []
+    rows: list[tuple[TurnRow, DriverStatus | None]] = []
     elsewhere: set[str] = set()
     waits = await store.requests(InboxKind.ABORT, InboxKind.ANSWER)
-    stopped = {item.turn for item in waits if item.kind is InboxKind.ABORT}
+    stopped_turns = {item.turn for item in waits if item.kind is InboxKind.ABORT}
     # Only the journals of turns with new answers are read: those are few.
     replied = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
-    answered: set[str] = set()
+    answered_turns: set[str] = set()
     for root in roots:
         for row in (root, *(child for child in below if root_of(child.id) == root.id)):
             with suppress(TurnNotFoundError):  # it has just been deleted
                 current, driver = await driving_status(store, row)
-                listed.append((current, driver))
+                rows.append((current, driver))
                 if row.id in replied and driver is None and await _is_answered(store, row.id):
-                    answered.add(row.id)
-                idle = driver in _NO_DRIVER or row.id in answered
+                    answered_turns.add(row.id)
+                idle = driver in _NO_DRIVER or row.id in answered_turns
                 if idle and _is_root(row) and await is_elsewhere(store, row.id):
                     elsewhere.add(row.id)
-    stopping = frozenset(row.id for row, _ in listed if row.id in stopped and row.status.outcome is None)
-    return _TurnList(listed, frozenset(elsewhere), stopping, frozenset(answered), more)
+    stopping = frozenset(row.id for row, _ in rows if row.id in stopped_turns and row.status.outcome is None)
+    return _TurnList(rows, frozenset(elsewhere), stopping, frozenset(answered_turns), more)
 
 
 async def _is_answered(store: Store, turn: str) -> bool:
@@ -136,13 +136,13 @@ def _is_root(row: TurnRow) -> bool:
     return root_of(row.id) == row.id
 
 
-def _say_what_to_do(listed: _TurnList, store: str) -> None:
-    for row, _ in listed.rows:
+def _say_what_to_do(turn_list: _TurnList, store: str) -> None:
+    for row, _ in turn_list.rows:
         if row.fault:
             say(f"turn {cut_line(row.id)} cannot be read: {row.fault}: restore a copy of the store, or delete the turn")
     hint = f" ({password_hint(store)})" if password_hint(store) else ""
-    driverless = [row.id for row, driver in listed.rows if driver in _NO_DRIVER and _is_root(row)]
-    stopping = [turn for turn in driverless if turn in listed.stopping]
+    driverless = [row.id for row, driver in turn_list.rows if driver in _NO_DRIVER and _is_root(row)]
+    stopping = [turn for turn in driverless if turn in turn_list.stopping]
     if stopping:
         is_single = len(stopping) == 1
         shown_id, were, their, pronoun = (
@@ -151,30 +151,31 @@ def _say_what_to_do(listed: _TurnList, store: str) -> None:
         # `abort` ends the turns of any program, and `resume` only those that the command line began.
         from .summary import ended_by  # noqa: PLC0415 (likewise)
 
-        ends = ended_by(shown_id, store_flag(store), elsewhere=not listed.elsewhere.isdisjoint(stopping))
+        ends = ended_by(shown_id, store_flag(store), elsewhere=not turn_list.elsewhere.isdisjoint(stopping))
         say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {pronoun}{hint}")
-    answered = [row.id for row, _ in listed.rows if row.id in listed.answered]
-    if answered:
-        shown_id, pronoun = (answered[0], "it") if len(answered) == 1 else ("TURN", "one")
-        theirs = listed.elsewhere.intersection(answered)
+    answered_turns = [row.id for row, _ in turn_list.rows if row.id in turn_list.answered]
+    if answered_turns:
+        shown_id, pronoun = (answered_turns[0], "it") if len(answered_turns) == 1 else ("TURN", "one")
+        turns_elsewhere = turn_list.elsewhere.intersection(answered_turns)
         from .summary import resumed_by  # noqa: PLC0415 (likewise)
 
-        again = resumed_by(shown_id, store_flag(store), elsewhere=len(theirs) == len(answered))
-        remark = f"; {_THEIRS}" if 0 < len(theirs) < len(answered) else ""
-        say(f"{count(len(answered), 'turn')} answered, and not resumed yet: {again} resumes {pronoun}{hint}{remark}")
-    waiting = [turn for turn in driverless if turn not in listed.stopping]
-    ours = [turn for turn in waiting if turn not in listed.elsewhere]
-    if ours:
-        shown_id, pronoun = (ours[0], "it") if len(ours) == 1 else ("TURN", "one")
+        again = resumed_by(shown_id, store_flag(store), elsewhere=len(turns_elsewhere) == len(answered_turns))
+        remark = f"; {_THEIRS}" if 0 < len(turns_elsewhere) < len(answered_turns) else ""
+        number = count(len(answered_turns), "turn")
+        say(f"{number} answered, and not resumed yet: {again} resumes {pronoun}{hint}{remark}")
+    waiting = [turn for turn in driverless if turn not in turn_list.stopping]
+    turns_here = [turn for turn in waiting if turn not in turn_list.elsewhere]
+    if turns_here:
+        shown_id, pronoun = (turns_here[0], "it") if len(turns_here) == 1 else ("TURN", "one")
         command = f"`turnwright resume {shown_id}{store_flag(store)}`"
-        say(f"{count(len(ours), 'turn')} crashed or left: {command} resumes {pronoun}{hint}; {_THEIRS}")
+        say(f"{count(len(turns_here), 'turn')} crashed or left: {command} resumes {pronoun}{hint}; {_THEIRS}")
     elif waiting:
         pronoun = "it" if len(waiting) == 1 else "them"
         again = f"`Engine.recover()` or a worker of the program that began {pronoun}"
         say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {pronoun}")
 
 
-def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> "dict[str, JsonValue]":
+def _record(row: TurnRow, driver: DriverStatus | None, turn_list: _TurnList) -> "dict[str, JsonValue]":
     return {
         "turn": row.id,
         "parent": row.id.rpartition(":")[0] or None,
@@ -184,8 +185,8 @@ def _record(row: TurnRow, driver: DriverStatus | None, listed: _TurnList) -> "di
         "created_at": row.created_at,
         "state": _UNREADABLE if row.fault else row.status.state,
         "driver": driver,
-        "stopping": row.id in listed.stopping,
-        "answered": row.id in listed.answered,
+        "stopping": row.id in turn_list.stopping,
+        "answered": row.id in turn_list.answered,
         "outcome": row.status.outcome,
         "reason": row.status.reason,
         "steps": row.status.steps,

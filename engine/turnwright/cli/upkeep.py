@@ -37,11 +37,11 @@ def delete(
     if session is not None:
         need_one(turn, session)
         name = use_store(store, partial(find_session, prefix=session))
-        deleted = use_store(store, lambda opened: Engine(store=opened).delete_session(name))
+        deleted = use_store(store, lambda turn_store: Engine(store=turn_store).delete_session(name))
         echo(f"session {cut_line(name)}: deleted, with {count(deleted, 'turn')}")
         return
     turn = find_turn(store, need_one(turn, session))
-    deleted = use_store(store, lambda opened: Engine(store=opened).delete(turn))
+    deleted = use_store(store, lambda turn_store: Engine(store=turn_store).delete(turn))
     more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
     echo(f"turn {turn}: deleted{more}")
 
@@ -62,8 +62,8 @@ def outbox(
     if retry and remove is not None:
         raise ConfigError("give --retry or --remove, not both")
 
-    async def read(opened: Store) -> tuple[list[NoticeRow], int, bool]:
-        notices = outbox_store(opened)
+    async def read(turn_store: Store) -> tuple[list[NoticeRow], int, bool]:
+        notices = outbox_store(turn_store)
         removed = remove is not None and await notices.unsubscribe(remove)
         return await notices.notices(), await notices.retry_notices() if retry else 0, removed
 
@@ -105,9 +105,9 @@ def prune(
             echo("Nothing is deleted.")
             return
 
-    async def delete_old(opened: Store) -> tuple[int, int]:
-        deleted = await Engine(store=opened).prune(older_than=seconds)
-        return deleted, sum(root_of(row.id) == row.id for row in await opened.turns(live=True))
+    async def delete_old(turn_store: Store) -> tuple[int, int]:
+        deleted = await Engine(store=turn_store).prune(older_than=seconds)
+        return deleted, sum(root_of(row.id) == row.id for row in await turn_store.turns(live=True))
 
     deleted, live = use_store(store, delete_old)
     stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
@@ -131,7 +131,7 @@ def migrate(
         echo(f"there is no store {file} yet: the first use creates it with the schema of this release")
         return
     shown_store, scheme = without_password(store), find_scheme(store)
-    versions = use_store(store, lambda opened: opened.migrate())
+    versions = use_store(store, lambda turn_store: turn_store.migrate())
     if scheme is not None and not scheme.migrates:
         echo(f"{shown_store}: {scheme.help} has nothing to migrate")
     elif versions[0] == versions[1]:

@@ -330,16 +330,16 @@ def headline(view: TurnView, *, limits: bool = True) -> str:
     return f"turn {view.turn}  agent {agent}  model {model}  limits: {most}"
 
 
-def failed_attempt(failed: f.AttemptFailed) -> str:
+def failed_attempt(fact: f.AttemptFailed) -> str:
     """Return the line about a failed attempt: whether another one follows, and when."""
-    wait = f" in {failed.wait:.1f} s" if failed.wait >= _WORTH_SHOWING else ""
-    again = f", trying again{wait}" if failed.retry else ""
-    return f"attempt failed{again}: {cut_line(failed.message, 400)}"
+    wait = f" in {fact.wait:.1f} s" if fact.wait >= _WORTH_SHOWING else ""
+    again = f", trying again{wait}" if fact.retry else ""
+    return f"attempt failed{again}: {cut_line(fact.message, 400)}"
 
 
 def forked(started: f.TurnStarted) -> list[str]:
     """Return the line that names the turn this one was copied from; nothing for a turn that is not a copy."""
     if started.forked_from is None:
         return []
-    changed = f", with another {', '.join(map(cut_line, started.forked_with))}" if started.forked_with else ""
-    return [f"forked from {started.forked_from} at fact {started.forked_at}{changed}"]
+    changes = f", with another {', '.join(map(cut_line, started.forked_with))}" if started.forked_with else ""
+    return [f"forked from {started.forked_from} at fact {started.forked_at}{changes}"]

@@ -81,10 +81,10 @@ def worker(
     """
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
-    opened = shared_store(store, create=True, notify=notify)
+    turn_store = shared_store(store, create=True, notify=notify)
     model_id = driving_model(config_read, flags.model)
     listener = WorkerListener(as_json=as_json)
-    opening = open_driver(opened, config_read, model_id, flags, runtime=runtime)
+    opening = open_driver(turn_store, config_read, model_id, flags, runtime=runtime)
     at: dict[str, JsonValue] = {}
     if service.address is not None:
         queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
@@ -202,9 +202,9 @@ async def _work(
     async with opening as engine:
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             # A tool may block the loop, which then receives no signal.
-            repeated = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, listener))
+            handler = RepeatedSignal((drain + _BEYOND, ORDERLY), partial(_farewell, listener))
             for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, repeated)
+                signal.signal(number, handler)
             async with background_task(_drain_on_signal, signals, stopping, listener, drain):
                 # An error of the store or of the service must appear before the worker starts.
                 await engine.store.requests(InboxKind.ABORT)

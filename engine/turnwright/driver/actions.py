@@ -141,8 +141,8 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
             return event
         with scope:
             try:
-                early = early_results(await segment.journal.inbox())
-                await settle_after_crash(started, segment.batch_context(), segment.journal.feed, early)
+                early_items = early_results(await segment.journal.inbox())
+                await settle_after_crash(started, segment.batch_context(), segment.journal.feed, early_items)
             finally:
                 interruption.end()
         return interruption.event() if scope.cancelled_caught else None
@@ -190,13 +190,13 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
         return segment.failed(error, usage)
     if not action.tools:  # a reply of a step is reviewed
         await _check_text(segment, reply)
-    checked: list[Values | None] = []
+    checked_values: list[Values | None] = []
     calls: tuple[ToolCall, ...] = ()
     cut_off = _problem_of_cut_off(reply) if reply.finish is Finish.LENGTH else ""
     ids: set[str] = set()
     has_equal_ids = False
     for call in reply.calls:  # a comprehension would put two cells into each turn that waits for its model
-        calls += (_checked_call(segment, call, checked, cut_off),)
+        calls += (_checked_call(segment, call, checked_values, cut_off),)
         has_equal_ids = has_equal_ids or call.id in ids
         ids |= {call.id}
     for place in _find_repeated(reply.calls) if has_equal_ids else ():
@@ -204,7 +204,7 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
             calls = (*calls[:place], replace(calls[place], problem=_REPEATED), *calls[place + 1 :])
     if segment.has_async_keys:
         calls = await _with_keys(segment, calls)
-    segment.checked = checked
+    segment.checked = checked_values
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     replied = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
@@ -397,12 +397,12 @@ def _problem_of_cut_off(reply: ModelResponse) -> str:
 
 
 def _checked_call(
-    segment: Segment, call: ResponseToolCall, checked: list[Values | None], cut_off: str = ""
+    segment: Segment, call: ResponseToolCall, checked_values: list[Values | None], cut_off: str = ""
 ) -> ToolCall:
     """Return a call of a reply as the machine takes it: whether it can run, and its key for loop detection.
 
-    The parsed arguments are added to `checked`. `cut_off` is the problem of a call without complete arguments in a
-    reply that was cut off.
+    The parsed arguments are added to `checked_values`. `cut_off` is the problem of a call without complete arguments in
+    a reply that was cut off.
     """
     incomplete = cut_off if call.arguments is None else ""
     if call.arguments is None and not cut_off and call.raw.strip() == "null" and _takes_none(segment, call.name):
@@ -412,7 +412,7 @@ def _checked_call(
 
         incomplete = f"{NOT_WHOLE}: {damage_of(call.raw)}"
     if segment.output is not None and segment.output.is_answer(call):
-        checked.append(None)
+        checked_values.append(None)
         return settled_input(call, problem=incomplete, ignore_in_loop_detection=True, output=True)
     tool = segment.tools.get(call.name)
     # A tool's own code must not change the arguments. A function tool receives a parsed copy.
@@ -436,7 +436,7 @@ def _checked_call(
         values, problem = _parsed(segment, tool, call.id, arguments)
     if tool is not None and arguments is not None:  # also for a call that cannot run: it is part of its round
         loop_key = None if tool.has_async_key else tool.loop_key(arguments)
-    checked.append(values)
+    checked_values.append(values)
     return settled_input(
         call,
         problem=problem,
@@ -513,13 +513,13 @@ async def _report(segment: Segment, event: JobOutcome, /, *more: JobOutcome) -> 
     journal = segment.journal
     running_calls = [call for call in segment.machine.turn.open_calls() if call.made.lease is not None and call.counted]
     await journal.feed(event, *more)
-    ended = journal.transcript.last
-    if isinstance(ended, TurnEnded) and ended.guardrail is not None:
+    last = journal.transcript.last
+    if isinstance(last, TurnEnded) and last.guardrail is not None:
         for call in running_calls:
             with suppress(TurnNotFoundError):
                 child = child_id(journal.turn_id, call.id)
                 await end_child(journal.store, child, journal.listeners, abandoned=journal.claim.abandoned.for_children)
-        raise TripError(ended.guardrail.name, ended.guardrail.message, {}, ended.guardrail.checks)
+        raise TripError(last.guardrail.name, last.guardrail.message, {}, last.guardrail.checks)
 
 
 async def _synthesize(segment: Segment) -> Input:

@@ -148,8 +148,8 @@ class Compactor:
     async def _summarized(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
         conversation = self._segment.conversation
         instructions = [Message.system(conversation.instructions)] if conversation.instructions else []
-        spoken = (message for message in older if message.says_something)
-        request_messages, _ = repaired([*instructions, *spoken, Message.user(prompt("compact").strip())])
+        spoken_messages = (message for message in older if message.says_something)
+        request_messages, _ = repaired([*instructions, *spoken_messages, Message.user(prompt("compact").strip())])
         most = _SUMMARY_TOKENS if max_tokens is None else min(_SUMMARY_TOKENS, max_tokens)
         # Another model has other names for the same things, and may lack a setting.
         settings = summary_settings(conversation.settings) if self._model is self._segment.model else None

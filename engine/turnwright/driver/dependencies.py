@@ -240,10 +240,10 @@ class Dependencies(msgspec.Struct, frozen=True):
             own = (agent.instructions, agent.prepare_tools, *agent.output_validators)
             code += [(where, function) for function in own if callable(function)]
         for where, function in code:
-            if needed := deps_needed(function):
+            if deps_type := deps_needed(function):
                 name = getattr(function, "__name__", type(function).__name__)
                 raise ConfigError(
-                    f"{where}: {name} needs dependencies of type {needed}, and this engine has none: make it with"
+                    f"{where}: {name} needs dependencies of type {deps_type}, and this engine has none: make it with"
                     " Engine(deps=...) or Engine(deps_type=...)"
                 )
 
@@ -437,10 +437,10 @@ class Dependencies(msgspec.Struct, frozen=True):
 
         A sub-agent whose tools are not there reaches none: a call of it reports that.
         """
-        reached = dict[str, Agent]()
+        agents_by_tool = dict[str, Agent]()
         for caller, tools in self._tools_below(agent):
-            reached = dict.fromkeys(tools or (), caller) | reached
-        return reached
+            agents_by_tool = dict.fromkeys(tools or (), caller) | agents_by_tool
+        return agents_by_tool
 
     def sub_agents_of(self, agent: Agent) -> list[Agent]:
         """Return the sub-agents that turns of an agent, and of these, may call. Those without their tools are not."""
@@ -493,15 +493,15 @@ def engine_rules(rules: "Sequence[Rule | RuleSet]") -> "tuple[RuleSet, ...]":
     return make_rule_sets(rules, "Engine")
 
 
-def no_such_tool(agent: Agent, name: str, offered: Collection[str]) -> ConfigError:
+def no_such_tool(agent: Agent, name: str, tool_names: Collection[str]) -> ConfigError:
     """Return the error about a tool that an agent names and that is not offered."""
     from turnwright_states.suggestions import find_similar_name  # noqa: PLC0415 (only after a mistake)
 
     more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
     hint = more if "__" in name else "--tools or Engine(tools=...) offers more"
-    if near := find_similar_name(name, offered):
+    if near := find_similar_name(name, tool_names):
         hint = f"did you mean {near!r}? {hint}"
-    names = ", ".join(offered) or "none"
+    names = ", ".join(tool_names) or "none"
     return ConfigError(f"agent {agent.name!r}: tools: there is no tool {name!r} (offered: {names}); {hint}")
 
 
@@ -545,10 +545,10 @@ def hooks_of(
         return ()
     from .hooks.chain import check_tool_names, checked_hooks  # noqa: PLC0415 (many programs have none)
 
-    checked = checked_hooks(hooks, where)
+    valid_hooks = checked_hooks(hooks, where)
     if tools is not None:
-        check_tool_names(checked, tools, where)
-    return checked
+        check_tool_names(valid_hooks, tools, where)
+    return valid_hooks
 
 
 def guardrails_of(guardrails: Sequence[GuardrailBase], where: str = "engine") -> tuple[GuardrailBase, ...]:

@@ -91,8 +91,8 @@ class Driver:
         *,
         claim: Claim | None = None,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
-        opened: Callable[[], None] | None = None,
+        on_claim: Callable[[int], None] | None = None,
+        on_open: Callable[[], None] | None = None,
         fold: JournalFold | None = None,
         supplied: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
@@ -100,7 +100,7 @@ class Driver:
 
         `new_turn` was just written, and `claim` is the claim of another turn. Without them the turn is
         claimed here, also from living drivers in `abandoned`. Only the part of its journal that is not in `fold` is
-        read. `claimed` is called with the epoch of each claim that is made here, and `opened` each time that the turn
+        read. `on_claim` is called with the epoch of each claim that is made here, and `on_open` each time that the turn
         was found to have what it needs here, but for dependencies.
 
         Returns the turn's result at its release, or None where only the journal has it. How the turn ends is never an
@@ -115,21 +115,21 @@ class Driver:
                 return None  # nothing is left to do, so neither its tools nor its model are needed
             claim = await self._store.claim(turn_id, abandoned=abandoned)
         claim.abandoned = abandoned
-        if claimed is not None:
-            claimed(claim.epoch)
+        if on_claim is not None:
+            on_claim(claim.epoch)
         if new_turn is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
             # An abort needs neither tools nor model.
-            if opened is not None:
-                opened()
+            if on_open is not None:
+                on_open()
             return await end_claimed(self._store, claim, self._listeners, fold)
         with going_on(turn_id) if new_turn is None else NO_CONTEXT:
-            segment = await self._drive_claimed(claim, new_turn, fold, supplied, opened)
+            segment = await self._drive_claimed(claim, new_turn, fold, supplied, on_open)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
         if (result is None or result.outcome is None) and await self._has_request(turn_id):
             with suppress(TurnBusyError):
-                return await self.drive(turn_id, claimed=claimed, opened=opened, supplied=supplied)
+                return await self.drive(turn_id, on_claim=on_claim, on_open=on_open, supplied=supplied)
         return result
 
     def forget(self) -> None:
@@ -160,7 +160,7 @@ class Driver:
         new_turn: NewTurnClaim | None,
         fold: JournalFold | None,
         supplied: Supplied,
-        opened: Callable[[], None] | None,
+        on_open: Callable[[], None] | None,
     ) -> Segment:
         """Fold the journal, drive the turn and watch for an abort meanwhile, and release the turn in any case.
 
@@ -178,8 +178,8 @@ class Driver:
             try:
                 segment = await self._opened(claim, new_turn, fold, supplied)
                 self.segments[turn_id] = segment
-                if opened is not None:
-                    opened()
+                if on_open is not None:
+                    on_open()
                 await self._give_deps(segment, supplied, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or NO_CONTEXT:
@@ -397,8 +397,8 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if started.session is not None or started.continue_from is not None or started.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile
         earlier = {} if new_turn is None else new_turn.earlier
-        paired = partial(_paired, claim.turn, setup)
-        history = await histories.before(claim.turn, started, model.name, earlier, paired)
+        pair_calls = partial(_paired, claim.turn, setup)
+        history = await histories.before(claim.turn, started, model.name, earlier, pair_calls)
     segment = Segment(setup, journal, agent=agent, model=model, history=history)
     segment.join(participants_of(segment, partial(delegate, segment)))
     return segment
@@ -442,10 +442,10 @@ def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[M
                 ' drive the turn with unpaired="repair"'
             ) from None
         return history
-    paired, notes = repaired(history)
+    paired_messages, notes = repaired(history)
     for note in notes:
         _LOG.warning("turn %s: its history is repaired: %s", turn_id, note, extra={"turn": turn_id})
-    return paired
+    return paired_messages
 
 
 def _need_tools(journal: TurnJournal, setup: Dependencies) -> None:

@@ -50,8 +50,8 @@ class PrepareRequest:
         segment = self._segment
         first = segment.machine.turn.counters.steps <= 1
         decisions = [*await self._begin()] if first else []
-        fixed = segment.conversation.fixed_instructions
-        instructions, is_asked = fixed, first and bool(self._on_start or self._inputs.blocking)
+        fixed_instructions = segment.conversation.fixed_instructions
+        instructions, is_asked = fixed_instructions, first and bool(self._on_start or self._inputs.blocking)
         if not isinstance(segment.agent.instructions, str):
             instructions, is_asked = await self._instructions(), True
         elif segment.agent.template:
@@ -66,7 +66,7 @@ class PrepareRequest:
             decision = await hook.ask(segment.context(), request, grace=segment.setup.cancel_grace)
             changes.take(hook, decision)
         sent_instructions = segment.journal.transcript.instructions
-        changed = changes.instructions != (fixed if sent_instructions is None else sent_instructions)
+        changed = changes.instructions != (fixed_instructions if sent_instructions is None else sent_instructions)
         if not (is_asked or changed or self._hooks):
             return None
         return RequestPreparedInput(
@@ -103,32 +103,32 @@ class PrepareRequest:
     async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
         """Ask for the tools of the step. Return None if they are all."""
         segment = self._segment
-        offered = tuple(segment.tools)
+        tool_names = tuple(segment.tools)
         subject = f"agent {segment.agent.name!r}: prepare_tools"
-        names = await ask(subject, function, segment.context(), offered, grace=segment.setup.cancel_grace)
+        names = await ask(subject, function, segment.context(), tool_names, grace=segment.setup.cancel_grace)
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise HookFailedError(f"{subject} returned {shown(names)}: return a list of names")
-        chosen_names = subset(subject, names, offered)
-        return None if chosen_names == offered else chosen_names
+        chosen_names = subset(subject, names, tool_names)
+        return None if chosen_names == tool_names else chosen_names
 
 
 class _Changes:
     """The requests of a step, as far as they are changed."""
 
-    def __init__(self, instructions: str, offered: tuple[str, ...], find_model: Callable[[str], Model]) -> None:
+    def __init__(self, instructions: str, tool_names: tuple[str, ...], find_model: Callable[[str], Model]) -> None:
         self.instructions = instructions
         self.tools: tuple[str, ...] | None = None
         self.append: list[str] = []
         self.settings: dict[str, JsonValue] = {}
         self.decisions: list[Mapping[str, JsonValue]] = []
         self.model: str | None = None
-        self._offered = offered
+        self._tool_names = tool_names
         self._find_model = find_model
 
-    def of(self, request: ModelRequest, joined: Callable[[str], str]) -> ModelRequest:
-        """Return the request with the changes so far. `joined` adds to the instructions."""
+    def of(self, request: ModelRequest, join: Callable[[str], str]) -> ModelRequest:
+        """Return the request with the changes so far. `join` adds to the instructions."""
         messages = [message for message in request.messages if message.role != "system"]
-        instructions = joined(self.instructions)
+        instructions = join(self.instructions)
         if instructions:
             messages.insert(0, Message.system(instructions))
         messages += map(Message.user, self.append)
@@ -143,42 +143,42 @@ class _Changes:
             return
         if not isinstance(decision, ChangeRequest):
             raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ChangeRequest or None")
-        changed: list[JsonValue] = []
+        fields: list[JsonValue] = []
         if decision.instructions is not None:
             self.instructions = hook.text(decision.instructions)
-            changed.append("instructions")
+            fields.append("instructions")
         if decision.append:
             self.append += [hook.text(text) for text in _texts(hook, "append", decision.append)]
-            changed.append("append")
+            fields.append("append")
         if decision.tools is not None:
             self.tools = self._subset(hook, decision.tools)
-            changed.append("tools")
+            fields.append("tools")
         if decision.settings is not None:
             self.settings |= _settings(hook, decision.settings)
-            changed.append("settings")
+            fields.append("settings")
         if decision.model is not None:
             self.model = hook.text(decision.model)
             try:
                 self._find_model(self.model)
             except ConfigError as error:
                 raise HookFailedError(f"{hook.what}: {error}") from error
-            changed.append("model")
-        self.decisions.append(hook.decision("change_request", changed=changed))
+            fields.append("model")
+        self.decisions.append(hook.decision("change_request", changed=fields))
 
     def _subset(self, hook: Hook, tools: Sequence[str]) -> tuple[str, ...]:
         """Return the tools that the request had, out of these names, in its order."""
-        chosen_names = subset(hook.what, _texts(hook, "tools", tools), self._offered)
+        chosen_names = subset(hook.what, _texts(hook, "tools", tools), self._tool_names)
         return chosen_names if self.tools is None else tuple(name for name in self.tools if name in chosen_names)
 
 
-def subset(subject: str, names: Iterable[object], offered: Sequence[str]) -> tuple[str, ...]:
+def subset(subject: str, names: Iterable[object], tool_names: Sequence[str]) -> tuple[str, ...]:
     """Return the offered tools that are among these names. Raises `HookFailedError` for a name that is not offered."""
     chosen_names = list(names)
-    unknown = [str(name) for name in chosen_names if name not in offered]
+    unknown = [str(name) for name in chosen_names if name not in tool_names]
     if unknown:
-        listed = ", ".join(sorted(unknown))[:80]
-        raise HookFailedError(f"{subject} returned tools that the agent does not have: {listed}")
-    return tuple(name for name in offered if name in chosen_names)
+        shown_names = ", ".join(sorted(unknown))[:80]
+        raise HookFailedError(f"{subject} returned tools that the agent does not have: {shown_names}")
+    return tuple(name for name in tool_names if name in chosen_names)
 
 
 def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:

@@ -77,11 +77,11 @@ class Review:
         reply: ModelReplied,
         calls: Sequence[Call],
         elapsed: Callable[[], float],
-        failed: Callable[[ModelError], AttemptFailedInput],
+        make_failure: Callable[[ModelError], AttemptFailedInput],
     ) -> Input:
         """Run the stages one after the other. Return the input to feed.
 
-        A stage that raises anything else ends the turn as a failure of the engine. `failed` makes the input of a
+        A stage that raises anything else ends the turn as a failure of the engine. `make_failure` makes the input of a
         guardrail whose model failed.
         """
         reviewing = self._reviewing
@@ -98,7 +98,7 @@ class Review:
         except TripError as trip:
             return trip.event(elapsed())
         except ModelError as error:
-            return failed(error)
+            return make_failure(error)
         return ReviewedInput(
             answer=reviewing.answer,
             output=reviewing.output,

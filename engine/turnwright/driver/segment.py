@@ -227,7 +227,7 @@ class Segment:
         setup, turn, observer, interruption = self.setup, self.machine.turn, self.journal.observer, self.interruption
         judge = self.participants.judge
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
-        checked = zip(turn.batch, self.checked, strict=False)
+        pairs = zip(turn.batch, self.checked, strict=False)
         batch = BatchContext(
             turn=self.journal.claim.turn,
             tools=setup.tools if self._all_tools is None else self._all_tools,
@@ -239,7 +239,7 @@ class Segment:
             progress=self._publish_progress,
             delegate=self.participants.settle,
             execute=None if observer is None else observer.execute,
-            checked={call: values for call, values in checked if values is not None},
+            checked={call: values for call, values in pairs if values is not None},
             cancel_grace=setup.cancel_grace,
             tool_timeout=turn.limits.tool_timeout,
             judge=judge,
@@ -491,8 +491,10 @@ class Segment:
     async def _feed_answers(self, items: Sequence[InboxItem], expiries: Sequence[InboxItem] = ()) -> None:
         """Feed the answers among the items. Early results come first: they beat what a person decides in doubt."""
         interrupts = self.machine.turn.interrupts
-        early = [item for call, item in early_results(items).items() if f"{RESULT_PREFIX}{call}" not in interrupts]
-        for item in (*early, *(item for item in in_order(items) if item not in early)):
+        early_items = [
+            item for call, item in early_results(items).items() if f"{RESULT_PREFIX}{call}" not in interrupts
+        ]
+        for item in (*early_items, *(item for item in in_order(items) if item not in early_items)):
             if item.kind is InboxKind.ANSWER and isinstance(self.machine.action, AwaitPerson):
                 await self._answer(item, is_expiry=item in expiries)
 

@@ -205,12 +205,12 @@ class CallHooks:
                     " ReturnResult, or None"
                 )
 
-    async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:
+    async def after(self, call: Call, batch: BatchContext, event: CallSettledInput) -> CallSettledInput:
         """Ask about the result of a call that ran, in the order guardrails, hooks. Each hook gets the result so far.
 
         Raises `TripError` and `HookFailedError`.
         """
-        result, status = _of(settled), settled.status
+        result, status = _of(event), event.status
         view = CallView(call.id, call.name, call.arguments, status)
         for guardrail in self._outputs:
             await self._caller.check(guardrail, context_of(call, batch), view, result)
@@ -224,22 +224,22 @@ class CallHooks:
                 continue
             if not isinstance(decision, ReturnResult):
                 raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ReturnResult or None")
-            replaced: dict[str, JsonValue] = {"status": str(status), "result": result.text}
+            replacement: dict[str, JsonValue] = {"status": str(status), "result": result.text}
             if result.structured is not None:
-                replaced["structured"] = result.structured
-            decisions.append(hook.decision("return_result", replaced=replaced))
+                replacement["structured"] = result.structured
+            decisions.append(hook.decision("return_result", replaced=replacement))
             result, status = bounded(_result(hook, decision.value)), CallStatus.OK
         if not decisions:
-            return settled
+            return event
         return replace(
-            settled,
+            event,
             status=status,
             retry=False,
             final=batch.tools[call.name].return_direct or result.final,
             result=result.text,
             structured=result.structured,
             files=tuple(file.kept() for file in result.files),
-            decisions=(*settled.decisions, *decisions),
+            decisions=(*event.decisions, *decisions),
         )
 
 
@@ -278,6 +278,6 @@ def _result(hook: Hook, value: object) -> ToolResult:
         raise HookFailedError(f"{hook.what} returned a result that is not JSON: {error}") from error
 
 
-def _of(settled: CallSettledInput) -> ToolResult:
-    files = tuple(FilePart.of_json(dict(file)) for file in settled.files)
-    return ToolResult(settled.result, thawed(settled.structured), files, settled.final)
+def _of(event: CallSettledInput) -> ToolResult:
+    files = tuple(FilePart.of_json(dict(file)) for file in event.files)
+    return ToolResult(event.result, thawed(event.structured), files, event.final)

@@ -105,11 +105,11 @@ class AgentTool(Tool[DepsT_contra]):
     def __init__(
         self, agent: Agent[DepsT_contra, object], *, name: str, description: str, **options: Unpack[AgentToolOptions]
     ) -> None:
-        ignored = sorted(options.keys() - AgentToolOptions.__annotations__.keys())
-        if ignored:
+        unknown_options = sorted(options.keys() - AgentToolOptions.__annotations__.keys())
+        if unknown_options:
             raise ConfigError(
-                f"sub-agent {name}: {ignored[0]} is not an option of a sub-agent: its agent's `seconds` limits its"
-                " time, and its own journal handles crashes"
+                f"sub-agent {name}: {unknown_options[0]} is not an option of a sub-agent: its agent's `seconds` limits"
+                " its time, and its own journal handles crashes"
             )
         super().__init__(name=name, description=description, parameters=_PARAMETERS, **options)
         self.agent = cast("Agent", agent)
@@ -147,14 +147,14 @@ def agent_tool(
     Raises `ConfigError` for an unknown option, a name that providers refuse, and a missing description. See
     docs/rules.md#sub-agents.
     """
-    described = description or agent.description
-    if not described.strip():
+    tool_description = description or agent.description
+    if not tool_description.strip():
         raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description, by which models choose it")
     tool_name = name or agent.tool_name
     if not tool_name:
         why = "its name has no letter or digit of ASCII for its tool: rename it, or give agent_tool(name=...)"
         raise ConfigError(f"agent {agent.name!r}: {why}")
-    return AgentTool(agent, name=tool_name, description=described, **options)
+    return AgentTool(agent, name=tool_name, description=tool_description, **options)
 
 
 def agent_tools(agents: Iterable[Agent[D, object]]) -> list[AgentTool[D]]:
@@ -222,9 +222,9 @@ class SubagentCalls:
             raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
             extra = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
-            nothing: JsonObject | None = None if self._segment.machine.turn.rules is None else {}
+            rule_state: JsonObject | None = None if self._segment.machine.turn.rules is None else {}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", extra["turn"], call.name, error, extra=extra)
-            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=nothing))  # its turn has not begun
+            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=rule_state))  # its turn has not begun
 
     async def _drive_on(
         self, child: str, call: Call, new_turn: NewTurnClaim | None
@@ -338,7 +338,7 @@ class SubagentCalls:
         Any further ones come with its next pause. The arguments are included, so that a person at any level sees all
         of them. A read access is only named in the text: it is granted to the sub-agent, not to this turn.
         """
-        needed = accumulate(interrupt.approvals for interrupt in interrupts)
+        answer_totals = accumulate(interrupt.approvals for interrupt in interrupts)
         first, *more = [
             CallQuestion(
                 interrupt_kind=interrupt.kind,
@@ -356,7 +356,7 @@ class SubagentCalls:
                 restricted=interrupt.restricted or self._segment.setup.authorize is not None,
                 rules=interrupt.rules,
             )
-            for interrupt, answers in zip(interrupts, needed, strict=True)
+            for interrupt, answers in zip(interrupts, answer_totals, strict=True)
             if answers <= MAX_ANSWERS
         ]
         return CallWaitingInput(call=call.id, more=tuple(more), elapsed=self._segment.elapsed(), **asdict(first))

@@ -32,17 +32,17 @@ async def give_deps(
     factory: DepsFactory[object],
     turn: TurnInfo,
     after_release: AsyncExitStack,
-    watched: Callable[[], AbstractAsyncContextManager[None]],
+    watch: Callable[[], AbstractAsyncContextManager[None]],
 ) -> None:
     """Make the dependencies of a segment with the engine's factory. `after_release` closes them.
 
-    An abort, which is looked for in `watched`, and the deadline of the turn end the wait. Then the segment has no
+    An abort, which is looked for in `watch`, and the deadline of the turn end the wait. Then the segment has no
     dependencies. Raises `CannotRunError`, which names the factory, if it raises, makes nothing, or takes longer than
     the turn's `tool_timeout`.
     """
     making = _Making(factory, turn, segment.machine.turn.limits.tool_timeout)
     await after_release.enter_async_context(making.hosted(segment.setup.cancel_grace))
-    async with watched():
+    async with watch():
         await segment.interruption.until_interrupted(making.ready.wait)
     if making.ready.is_set():
         segment.deps = making.deps
@@ -174,9 +174,9 @@ async def _next(product: AsyncIterator[object] | Generator[object]) -> object:
     """Return the next value of a generator, which runs in a thread unless it is async. Raises what it raises."""
     if isinstance(product, AsyncIterator):
         return await anext(product)
-    ended = object()
-    value = await in_thread(partial(next, product, ended))
-    if value is ended:
+    end = object()
+    value = await in_thread(partial(next, product, end))
+    if value is end:
         raise _EndedError
     return value
 

@@ -41,7 +41,7 @@ def rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) 
 
 
 def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
-    resolved = _check_rules(agent, setup, client_tools)
+    agent_rules = _check_rules(agent, setup, client_tools)
     for sub_agent in setup.sub_agents_of(agent):
         if sub_agent.rules:
             try:
@@ -50,13 +50,13 @@ def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str])
                 raise
             except ConfigError:  # a call of this sub-agent reports it
                 continue
-            inherit_rules(resolved, own)
-    return resolved
+            inherit_rules(agent_rules, own)
+    return agent_rules
 
 
 def _check_rules(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:
     """Check the rules of an agent, and of its engine, against the tools. Returns them as a journal keeps them."""
-    reached = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
+    agents_by_tool = setup.reached_by(agent) | dict.fromkeys(client_tools, agent)
     own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
     tools: dict[str, Collection[str] | None] = dict.fromkeys(client_tools)
     tools |= {name: argument_names(tool.parameters) for name, tool in setup.tools.items()}
@@ -66,7 +66,7 @@ def _check_rules(agent: Agent, setup: Dependencies, client_tools: Collection[str
     # A sub-agent begins with its caller's state of the engine's rules, so a need may be there already.
     is_called = any(getattr(tool, "agent", None) is agent for tool in setup.tools.values() if tool.delegates)
     for rules in own_sets if is_called else (*setup.rules, *own_sets):
-        _check_needs(rules, agent, reached)
+        _check_needs(rules, agent, agents_by_tool)
     return _resolve((*setup.rules, *own_sets))
 
 
@@ -77,7 +77,7 @@ def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:
         raise RuleError(error.why, rule=error.rule) from None
 
 
-def _check_needs(rules: RuleSet, agent: Agent, reached: Mapping[str, Agent]) -> None:
+def _check_needs(rules: RuleSet, agent: Agent, agents_by_tool: Mapping[str, Agent]) -> None:
     """Refuse a rule that lets no call of a tool start, because the agent has no tool that its `need` names.
 
     An earlier turn of a session may have had one.
@@ -85,14 +85,14 @@ def _check_needs(rules: RuleSet, agent: Agent, reached: Mapping[str, Agent]) -> 
     for rule, patterns in zip(rules.rules, rules.patterns, strict=True):
         if "need" not in patterns or rule.scope == "session" or rule.effect not in _HOLDS:
             continue
-        judged, needed = patterns["before"][0], patterns["need"][0]
-        if needed.names(USER) or any(needed.names(tool) for tool in reached):
+        judged_pattern, needed_pattern = patterns["before"][0], patterns["need"][0]
+        if needed_pattern.names(USER) or any(needed_pattern.names(tool) for tool in agents_by_tool):
             continue
-        for part in judged.parts:
-            tool = next((tool for tool in reached if names_tool(part.tool, tool)), None)
+        for part in judged_pattern.parts:
+            tool = next((tool for tool in agents_by_tool if names_tool(part.tool, tool)), None)
             if part.tool == ANSWER or tool is not None:
                 never = "no answer is possible" if tool is None else f"{tool}: never runs"
-                raise rules.error(f"{never}: {needed.parts[0].tool} is not a tool of {agent.name}", rule.name)
+                raise rules.error(f"{never}: {needed_pattern.parts[0].tool} is not a tool of {agent.name}", rule.name)
 
 
 def inherit_rules(of_caller: Sequence[JsonObject], own: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
@@ -102,8 +102,8 @@ def inherit_rules(of_caller: Sequence[JsonObject], own: Sequence[JsonObject]) ->
     """
     rules = {str(rule["name"]): dict(rule) | {"inherited": True} for rule in of_caller if rule.get("sub_agents", True)}
     for rule in own:
-        inherited = rules.setdefault(str(rule["name"]), dict(rule))
-        if inherited is not rule and {**inherited, "inherited": True} != {**rule, "inherited": True}:
+        known_rule = rules.setdefault(str(rule["name"]), dict(rule))
+        if known_rule is not rule and {**known_rule, "inherited": True} != {**rule, "inherited": True}:
             raise RuleError("a sub-agent and its caller have two rules of this name", rule=str(rule["name"]))
     return tuple(rules.values())
 

@@ -221,12 +221,12 @@ def approve(*, arguments: Mapping[str, JsonValue] | None = None, always: bool = 
 
 
 def parse_answer(
-    pending: tuple[Interrupt, ...],
+    interrupts: tuple[Interrupt, ...],
     interrupt: str,
     answer: str | bool | Answer,
     *,
     now: float = -math.inf,
-    answered: Collection[str] = (),
+    answered_ids: Collection[str] = (),
     tools: Mapping[str, Tool] = _NO_TOOLS,
     by: str = "",
 ) -> Answer:
@@ -238,10 +238,10 @@ def parse_answer(
     is another person than those who have approved.
 
     Raises `InvalidAnswerError`, which lists the open interrupts, also for one that expired by `now` (seconds since the
-    Unix epoch). Interrupts in `answered` count as closed. See docs/rules.md#approvals.
+    Unix epoch). Interrupts in `answered_ids` count as closed. See docs/rules.md#approvals.
     """
-    ids = [open_interrupt.id for open_interrupt in pending if open_interrupt.id not in answered]
-    open_interrupt = next((open_interrupt for open_interrupt in pending if open_interrupt.id == interrupt), None)
+    ids = [open_interrupt.id for open_interrupt in interrupts if open_interrupt.id not in answered_ids]
+    open_interrupt = next((open_interrupt for open_interrupt in interrupts if open_interrupt.id == interrupt), None)
     if open_interrupt is None:
         raise InvalidAnswerError(interrupt, "no such interrupt is open", ids)
     if open_interrupt.expires_at is not None and open_interrupt.expires_at <= now:
@@ -436,10 +436,16 @@ async def post_answers(
         raise ConfigError(f"answers must map each interrupt's id to its answer, not {answers!r}")
     interrupts = {interrupt.id: interrupt for interrupt in Interrupt.all_of(turn_id, turn, fold.transcript.started_at)}
 
-    def parse_all(answered: Collection[str] = ()) -> dict[str, Answer]:
+    def parse_all(answered_ids: Collection[str] = ()) -> dict[str, Answer]:
         return {
             name: parse_answer(
-                tuple(interrupts.values()), name, answer, now=now, answered=answered, tools=tools, by=signature.by
+                tuple(interrupts.values()),
+                name,
+                answer,
+                now=now,
+                answered_ids=answered_ids,
+                tools=tools,
+                by=signature.by,
             )
             for name, answer in answers.items()
         }
@@ -459,12 +465,14 @@ async def post_answers(
     if waiting and all(is_same_answer(item, waiting.get(item.id, item)) for item in items):
         items = {waiting.get(item.id, item): name for item, name in items.items()}  # the first signature stands
         waiting = {item.id: item for item in await store.post(*items)}
-    posted = waiting.keys()
+    posted_ids = waiting.keys()
     for item, name in items.items():
-        if item.id in posted:
-            closed = {late_name for late_item, late_name in items.items() if late_item.id in posted}
-            closed |= answers_in(await store.inbox(turn_id), interrupts.values())
-            raise InvalidAnswerError(name, OTHER_ANSWER, [open_id for open_id in interrupts if open_id not in closed])
+        if item.id in posted_ids:
+            closed_ids = {late_name for late_item, late_name in items.items() if late_item.id in posted_ids}
+            closed_ids |= answers_in(await store.inbox(turn_id), interrupts.values())
+            raise InvalidAnswerError(
+                name, OTHER_ANSWER, [open_id for open_id in interrupts if open_id not in closed_ids]
+            )
     return replies
 
 
@@ -510,9 +518,9 @@ async def need_accepted(
 
 
 def _need_accepted(fold: JournalFold, replies: Mapping[str, Answer], by: str, still: Sequence[str], after: int) -> None:
-    decided = _decided(fold, after)
+    facts_by_interrupt = _decided(fold, after)
     for name, reply in replies.items():
-        answers = decided.get(name, ())
+        answers = facts_by_interrupt.get(name, ())
         if len(answers) > 1:  # several people
             answers = [answer for answer in answers if answer.by == by]
         elif not answers:
@@ -523,8 +531,8 @@ def _need_accepted(fold: JournalFold, replies: Mapping[str, Answer], by: str, st
 
 def _decided(fold: JournalFold, after: int) -> dict[str, list[Answered]]:
     """Return the answers of the journal after this fact, by interrupt: a call that runs again may wait again."""
-    decided: dict[str, list[Answered]] = {}
+    facts_by_interrupt: dict[str, list[Answered]] = {}
     for seq, fact in fold.facts:
         if seq > after and isinstance(fact, Answered):
-            decided.setdefault(fact.interrupt, []).append(fact)
-    return decided
+            facts_by_interrupt.setdefault(fact.interrupt, []).append(fact)
+    return facts_by_interrupt

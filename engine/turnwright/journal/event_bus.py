@@ -77,9 +77,9 @@ class EventQueue(AsyncIterator[StreamEvent]):
 
     def wake(self) -> None:
         """Wake those who wait."""
-        changed, self._changed = self._changed, None
-        if changed is not None:
-            changed.set()
+        change, self._changed = self._changed, None
+        if change is not None:
+            change.set()
 
 
 class EventBus:
@@ -159,14 +159,14 @@ class EventBus:
 
         Returns the number of events that the slowest follower has not read yet.
         """
-        unread = 0
+        most_unread = 0
         for followers_of in (self._followers, self._family):
             for name in [name for name in followers_of if name == turn_id or name.startswith(f"{turn_id}:")]:
                 for follower in followers_of.pop(name):
-                    unread = max(unread, len(follower.unread))
+                    most_unread = max(most_unread, len(follower.unread))
                     follower.close()
         self.followed = self._find_followed()
-        return unread
+        return most_unread
 
 
 class Subscription:

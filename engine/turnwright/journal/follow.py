@@ -65,11 +65,11 @@ async def follow(  # noqa: C901 (one loop, which reads in the order of the event
     journals = _Journals(store, subagents)
     journal = journals.of(turn_id, after)
     undriven = _Undriven(turn_id, clock)
-    async with store.watching(turn_id) as changed:
+    async with store.watching(turn_id) as wait_for_change:
         while True:
-            opened = subscription or hub.follow(turn_id, subagents=subagents is not None)
+            event_feed = subscription or hub.follow(turn_id, subagents=subagents is not None)
             subscription = None
-            with opened as followed:
+            with event_feed as followed:
                 driven, expected = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
                 async for event in journal.grown(partial(_last_seq_before, followed)):
@@ -86,7 +86,9 @@ async def follow(  # noqa: C901 (one loop, which reads in the order of the event
                     continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
                 comes_here = is_late or is_driven_here() or (here and not driven)
-                if not comes_here and not await _wait(partial(changed, poll_interval), followed, is_driven_here):
+                if not comes_here and not await _wait(
+                    partial(wait_for_change, poll_interval), followed, is_driven_here
+                ):
                     continue
                 async with aclosing(_live(followed, journals)) as live:
                     async for event in live:
@@ -186,8 +188,8 @@ async def _live(followed: EventQueue, journals: "_Journals") -> AsyncGenerator[S
         if event.seq - is_fact > journal.last_seq:
             # Another process drove the turn between that read and this driver's claim. Its events end before this one.
             followed.unread.appendleft(event)
-            async for missed in journal.grown(partial(_last_seq_before, followed)):
-                yield missed
+            async for late_event in journal.grown(partial(_last_seq_before, followed)):
+                yield late_event
             followed.unread.popleft()
         if event.seq > journal.last_seq:
             journal.last_seq = event.seq

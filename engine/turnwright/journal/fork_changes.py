@@ -97,8 +97,8 @@ def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
     if "model_settings" in changes:
         settings = changes["model_settings"]
         settings = parsed_settings(settings, "model_settings") if isinstance(settings, Mapping) else settings
-        checked = checked_settings(settings, "model_settings")
-        fields["model_settings"] = frozen({} if checked is None else checked.to_json())
+        new_settings = checked_settings(settings, "model_settings")
+        fields["model_settings"] = frozen({} if new_settings is None else new_settings.to_json())
     if "rules" in changes:
         fields |= _rules(changes["rules"])
     agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
@@ -112,19 +112,19 @@ def _rules(rules: "Sequence[Rule | RuleSet]") -> dict[str, object]:
     from turnwright_states.rules import InvalidRuleError, resolve_rules  # noqa: PLC0415 (as above)
 
     try:
-        resolved = resolve_rules(make_rule_sets(rules, "rules"))
+        rule_fields = resolve_rules(make_rule_sets(rules, "rules"))
     except InvalidRuleError as error:
         raise ConfigError(f"rules: {error}") from None
-    return {"rules": tuple(map(frozen, resolved)), "past": frozen({})}
+    return {"rules": tuple(map(frozen, rule_fields)), "past": frozen({})}
 
 
 def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:
     """Return the changed agent of the first fact."""
     if "instructions" in changes and "instructions" in needs_of(started.agent):
         raise ConfigError("instructions: a function of the agent makes them: change the function")
-    changed = {**started.agent, **changes}
+    new_fields = {**started.agent, **changes}
     try:
-        agent = Agent.from_json(changed)
+        agent = Agent.from_json(new_fields)
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
@@ -132,7 +132,7 @@ def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject
         from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 
         check_template(agent.instructions, started.metadata)
-    return frozen(changed)
+    return frozen(new_fields)
 
 
 def _limits(limits: Limits, changes: Mapping[str, JsonValue]) -> Limits:
@@ -145,12 +145,12 @@ def _limits(limits: Limits, changes: Mapping[str, JsonValue]) -> Limits:
 
 def _other_results(facts: Sequence[Fact], results: Mapping[str, str]) -> dict[str, str]:
     """Return the results that differ from those of the copied facts."""
-    settled = {fact.call: fact for fact in facts if isinstance(fact, CallSettled) and fact.status in _GIVEN}
+    facts_by_call = {fact.call: fact for fact in facts if isinstance(fact, CallSettled) and fact.status in _GIVEN}
     for call, text in results.items():
         writable(text, f"the result of call {call}")
-        if call not in settled:
+        if call not in facts_by_call:
             raise ConfigError(f"results: call {call[:40]!r} has no result of a tool in the first {len(facts)} facts")
-    return {call: text for call, text in results.items() if text != settled[call].result}
+    return {call: text for call, text in results.items() if text != facts_by_call[call].result}
 
 
 def _played(

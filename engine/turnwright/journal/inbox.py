@@ -215,12 +215,12 @@ class AbortPoller:
             self._hand_over()
 
     async def _wait(self) -> None:
-        mine = anyio.Event()
-        self._next[mine] = None
+        own_event = anyio.Event()
+        self._next[own_event] = None
         try:
-            await mine.wait()
+            await own_event.wait()
         except BaseException:
-            if self._next.pop(mine, self) is self:
+            if self._next.pop(own_event, self) is self:
                 self._hand_over()  # canceled just when it was to take over
             raise
 

@@ -134,10 +134,10 @@ class SessionTurns:
         while not self._is_read:
             # After a known turn, there is usually one.
             limit = 2 if self._after and not self.listed else _PAGE
-            listed = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
-            rows = [row for row in listed if row.number > self._after]
+            page = await self._store.turns(session=self._session, live=False, limit=limit, before=self._next)
+            rows = [row for row in page if row.number > self._after]
             self.newest = self.newest or (rows[0].id if rows else "")
-            self.newest_known = listed[len(rows)].id if len(rows) < len(listed) else ""
+            self.newest_known = page[len(rows)].id if len(rows) < len(page) else ""
             self._is_read = len(rows) < limit
             self.listed += len(rows)
             for row in rows:
@@ -178,8 +178,8 @@ class Said(NamedTuple):
     @property
     def _withheld_by(self) -> str:
         """The guardrail that tripped on the messages before the turn; empty if none did."""
-        ended = self.transcript.last
-        guardrail = ended.guardrail if isinstance(ended, TurnEnded) else None
+        last = self.transcript.last
+        guardrail = last.guardrail if isinstance(last, TurnEnded) else None
         return guardrail.name if guardrail is not None and guardrail.checks == "history" else ""
 
     def after(self, messages: Sequence[Message], accepted: Acceptance) -> tuple[list[Message], Acceptance]:
@@ -191,24 +191,28 @@ class Said(NamedTuple):
         before = [*messages, *self.brought]
         if self._withheld_by:
             before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
-        base, replaced = compacted(before, self.transcript.closed, self.transcript.compactions)
+        base, replaced_count = compacted(before, self.transcript.closed, self.transcript.compactions)
         own = [
             message if self._is_signed(place) else unsigned(message)
-            for place, message in enumerate(self.transcript.messages[replaced:], replaced)
+            for place, message in enumerate(self.transcript.messages[replaced_count:], replaced_count)
         ]
-        if replaced and not self.signed:
+        if replaced_count and not self.signed:
             given_ids = set(map(id, before))
             base = tuple(message if id(message) in given_ids else unsigned(message) for message in base)
         conversation = [*base, *own]
         now = self.accepted_after(len(before), accepted, len(conversation))
         if not self.transcript.refusal:
             return conversation, now
-        accepted_messages, refused = conversation[: now.messages], conversation[now.messages :]
+        accepted_messages, refused_messages = conversation[: now.messages], conversation[now.messages :]
         # The fixed summary of a turn whose conclusion was refused is the engine's text.
-        last = [refused.pop()] if refused and refused[-1].text and _has_sentinel(refused[-1]) else []
+        last = (
+            [refused_messages.pop()]
+            if refused_messages and refused_messages[-1].text and _has_sentinel(refused_messages[-1])
+            else []
+        )
         is_other = self.signed and accepted.model not in ("", self.model) and not self.transcript.replied_to
         accepted_messages = shortened(accepted_messages, now.refusals + is_other)
-        line = [refusal_message(refused, self.transcript.refusal)] if refused else []
+        line = [refusal_message(refused_messages, self.transcript.refusal)] if refused_messages else []
         return [*accepted_messages, *line, *last], now._replace(messages=len(accepted_messages))
 
     def _is_signed(self, place: int) -> bool:

@@ -65,7 +65,7 @@ class WaitPoller:
         """
         rows = {row.id: row for row in await self._store.turns(live=True) if not row.fault}
         paused_rows = {name: row for name, row in rows.items() if row.status.state is State.PAUSED}
-        waits = {name: listed for name, listed in self._waits.items() if name in rows}
+        waits = {name: entry for name, entry in self._waits.items() if name in rows}
         for row in paused_rows.values():
             waits[row.id] = await self._read(row)
         open_waits = self._list(waits)
@@ -111,4 +111,4 @@ class WaitPoller:
 
     @staticmethod
     def _list(waits: Mapping[str, tuple[float, list[_Wait]]]) -> dict[tuple[str, str], _Wait]:
-        return {(wait.turn, wait.interrupt): wait for _, listed in waits.values() for wait in listed}
+        return {(wait.turn, wait.interrupt): wait for _, group in waits.values() for wait in group}

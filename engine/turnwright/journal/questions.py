@@ -36,8 +36,8 @@ def words(interrupt: Interrupt, *, choices: bool = True) -> str:
 
     Without `choices` these are left out, for a front end that shows them itself.
     """
-    offered = f" ({' / '.join(interrupt.choices)})" if choices and interrupt.choices else ""
-    first, *rest = _lines(f"{question(interrupt).strip()}{offered}")
+    choice_words = f" ({' / '.join(interrupt.choices)})" if choices and interrupt.choices else ""
+    first, *rest = _lines(f"{question(interrupt).strip()}{choice_words}")
     lines = [first, *(MARK + line for line in rest)]
     if interrupt.grant is not None:
         lines.append(f"this would be allowed: {_quoted(interrupt.grant)}")
@@ -97,13 +97,13 @@ def _shown(before: str, value: JsonValue, level: int, after: str = "") -> Iterat
         yield from (f"{indent}  {piece}" for piece in pieces)
         yield f"{indent}  {last}{after}"
     elif isinstance(value, dict | list) and value:
-        opened, closed = "{}" if isinstance(value, dict) else "[]"
-        yield f"{indent}{before}{opened}"
+        open_bracket, close_bracket = "{}" if isinstance(value, dict) else "[]"
+        yield f"{indent}{before}{open_bracket}"
         entries = value.items() if isinstance(value, dict) else (("", item) for item in value)
         for number, (name, item) in enumerate(entries, 1):
             inner = f"{_quoted(name)}: " if isinstance(value, dict) else ""
             yield from _shown(inner, item, level + 1, "," * (number < len(value)))
-        yield f"{indent}{closed}{after}"
+        yield f"{indent}{close_bracket}{after}"
     else:
         yield f"{indent}{before}{_quoted(value) if isinstance(value, str) else dumps(value)}{after}"
 
@@ -117,8 +117,8 @@ def _quoted(text: str) -> str:
 
 
 def _quoted_lines(text: str) -> Iterator[str]:
-    *ended, last = text.split("\n")
-    for line, run in groupby(ended):
+    *lines, last = text.split("\n")
+    for line, run in groupby(lines):
         times = len(list(run))
         if not line and times > _EMPTY_LINES:
             yield rf'"\n{{{times}}}"'

@@ -33,11 +33,11 @@ class Sweep:
 
     async def due(self, *, idle: float = 0.0, limit: int | None = None) -> list[TurnRow]:
         """Return the turns that are due and that nobody drives, the oldest first: see `Store.due`."""
-        due = await self._store.due(self._now(), idle=idle, limit=limit)
-        for turn in due:
+        due_turns = await self._store.due(self._now(), idle=idle, limit=limit)
+        for turn in due_turns:
             if turn.error is not None:
                 self.warn_of(turn.row, turn.error)
-        return [turn.row for turn in due if turn.error is None]
+        return [turn.row for turn in due_turns if turn.error is None]
 
     def warn_of(self, row: TurnRow, error: StoreError) -> None:
         """Warn that a turn cannot be read: once, until it is written to again."""
@@ -75,8 +75,8 @@ async def recover_turns(
             except (TurnBusyError, LeaseLostError, TurnNotFoundError):
                 pass
 
-    due = await sweep.due()
+    due_rows = await sweep.due()
     async with anyio.create_task_group() as group:
-        for row in due:
+        for row in due_rows:
             group.start_soon(resume, row)
     return [results[number] for number in sorted(results)]

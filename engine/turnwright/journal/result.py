@@ -159,5 +159,5 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
     )
 
 
-def _error(ended: f.TurnEnded) -> str:
-    return ended.error if ended.guardrail is None else f"{ended.guardrail.name}: {ended.guardrail.message}"
+def _error(ending: f.TurnEnded) -> str:
+    return ending.error if ending.guardrail is None else f"{ending.guardrail.name}: {ending.guardrail.message}"

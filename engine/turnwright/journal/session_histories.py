@@ -68,11 +68,11 @@ class SessionHistories:
         started: TurnStarted,
         model: str,
         earlier: EarlierJournals,
-        paired: Callable[[list[Message]], list[Message]],
+        pair_calls: Callable[[list[Message]], list[Message]],
     ) -> History:
-        """Return the messages before a turn. `paired` repairs or rejects those that are not.
+        """Return the messages before a turn. `pair_calls` repairs or rejects those that are not.
 
-        Raises what `history_before` and `paired` raise.
+        Raises what `history_before` and `pair_calls` raise.
         """
         session = started.session
         if session is not None and not started.message_history:
@@ -80,9 +80,11 @@ class SessionHistories:
             turns = SessionTurns(self._store, session, number)
             if started.continue_from is None or await turns.has(started.continue_from):
                 request = _Asked(turn_id, started, model, earlier, self._forgotten)
-                return await self._longer(request, session, number) or await self._anew(request, session, turns, paired)
+                return await self._longer(request, session, number) or await self._anew(
+                    request, session, turns, pair_calls
+                )
         messages, unchecked = await history_before(self._store, turn_id, started, model, earlier)
-        return History.of(paired(messages))._replace(unchecked=unchecked)
+        return History.of(pair_calls(messages))._replace(unchecked=unchecked)
 
     async def _longer(self, request: "_Asked", session: str, number: int) -> History | None:
         """Return the history of a session that is known, and the turns since. None if it must be read anew."""
@@ -120,7 +122,7 @@ class SessionHistories:
         request: "_Asked",
         session: str,
         turns: SessionTurns,
-        paired: Callable[[list[Message]], list[Message]],
+        pair_calls: Callable[[list[Message]], list[Message]],
     ) -> History:
         """Read all turns of a session, and keep its history if nothing of it is left out or repaired."""
         # Counted first: what is deleted afterwards, is missed at the next turn.
@@ -132,7 +134,7 @@ class SessionHistories:
         try:
             history = History.of(messages)
         except UnpairedError:
-            return _checkable(History.of(paired(messages)), accepted)
+            return _checkable(History.of(pair_calls(messages)), accepted)
         if turns.is_whole and count is not None:
             kept_history = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
             self._keep((session, request.model), kept_history, request.forgotten)
@@ -157,10 +159,10 @@ class SessionHistories:
             self._weight -= kept_history.weight
         return kept_history
 
-    def _keep(self, key: tuple[str, str], kept_history: _Known, forgotten: int) -> None:
+    def _keep(self, key: tuple[str, str], kept_history: _Known, forget_count: int) -> None:
         """Keep a history, unless all were forgotten since it was asked for."""
         self._take(key)
-        if kept_history.weight > self._most or forgotten != self._forgotten:
+        if kept_history.weight > self._most or forget_count != self._forgotten:
             return
         self._histories[key] = kept_history
         self._weight += kept_history.weight

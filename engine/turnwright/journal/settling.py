@@ -64,22 +64,22 @@ async def settle_call(
     result that does not fit; `AlreadySettledError` if the call has another result, and `TurnNotFoundError`.
     """
     answer = Answer(Decision.SETTLE, given=given_result)
-    stored: tuple[InboxItem, Addressee] | None = None
+    entry: tuple[InboxItem, Addressee] | None = None
     while True:
         folds = await _read_folds(store, key)
         earlier = _settled_before(folds, key)
         if earlier is not None:
             _need_same(key, given_result, earlier.given, earlier.at, earlier.by or earlier.via)
-            return stored[1] if stored is not None and Signature.of(earlier) == signature else None
+            return entry[1] if entry is not None and Signature.of(earlier) == signature else None
         addressee = _find(folds, key)
         interrupt, turn_id = addressee.interrupt, addressee.fold.turn_id
         parse_answer((interrupt,), interrupt.id, answer, now=now)
         await need_authorized(judge, answering_of(folds[0], interrupt, answer, signature), [interrupt.id])
         item = answer_item(turn_id, interrupt.id, answer, signature)
         waiting = [waiting for waiting in await store.inbox(turn_id) if waiting.id == item.id] or await store.post(item)
-        is_still_there = stored is not None and stored[0] in waiting
+        is_still_there = entry is not None and entry[0] in waiting
         if not waiting:
-            stored = item, addressee
+            entry = item, addressee
         is_unread = addressee.is_early and await _reads_no_inbox(store, folds[0].turn_id, turn_id)
         # If a turn has moved since it was read, another answer may have been used: nothing waits for what was posted.
         # What is still there is used, unless a caller waits for the call by now.
@@ -143,9 +143,9 @@ def _find(folds: Sequence[JournalFold], key: str) -> Addressee:
     root = folds[0]
     turn_id, _, name = key.rpartition(":")
     if folds[-1].turn_id == turn_id:
-        early = _find_running(folds[-1], name)
-        if early is not None:
-            return early
+        addressee = _find_running(folds[-1], name)
+        if addressee is not None:
+            return addressee
     turn = root.machine.turn
     if turn.state.outcome is not None and turn.reason is not None and not turn_id:
         need_live(root.turn_id, turn.state.outcome, turn.reason)

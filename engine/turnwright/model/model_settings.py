@@ -113,9 +113,9 @@ class ModelSettings(BaseModel):
         """Return these settings over `base`, field by field. Fields of both `extra_body` are kept; these win."""
         if base is None:
             return self
-        merged = base.given | self.given
-        merged["extra_body"] = frozen({**base.extra_body, **self.extra_body})
-        return self.model_copy(update=merged)
+        fields = base.given | self.given
+        fields["extra_body"] = frozen({**base.extra_body, **self.extra_body})
+        return self.model_copy(update=fields)
 
     def to_json(self) -> dict[str, JsonValue]:
         """Return the settings that are given, as JSON values, for the journal. `from_json` reads them."""
@@ -130,11 +130,11 @@ class ModelSettings(BaseModel):
 
 def merge_settings(*layers: ModelSettings | None) -> ModelSettings | None:
     """Return the settings of the last layer over those before it; None if no layer has any."""
-    merged: ModelSettings | None = None
+    merged_settings: ModelSettings | None = None
     for layer in layers:
         if layer is not None:
-            merged = layer.over(merged)
-    return merged
+            merged_settings = layer.over(merged_settings)
+    return merged_settings
 
 
 def checked_settings(settings: object, where: str) -> ModelSettings | None:

@@ -28,7 +28,7 @@ class _Beginning(NamedTuple, Generic[Made]):
 class PrefixCache(Generic[Made]):
     """A cache of one beginning for each conversation in progress.
 
-    `add` extends an encoded beginning by the messages behind it; `nothing` is the encoded form of no messages. A
+    `add` extends an encoded beginning by the messages behind it; `empty` is the encoded form of no messages. A
     beginning ends before the last assistant's message for which `is_sent` is true, or before the `steps`-th from the
     end. Messages behind it may be for one call only, and missing from the next request.
 
@@ -38,13 +38,13 @@ class PrefixCache(Generic[Made]):
 
     def __init__(
         self,
-        nothing: Made,
+        empty: Made,
         add: Callable[[Made, Sequence[Message]], Made],
         *,
         is_sent: Callable[[Message], bool] = lambda _: True,
         steps: int = 1,
     ) -> None:
-        self._nothing: Final = nothing
+        self._empty: Final = empty
         self._add: Final = add
         self._is_sent: Final = is_sent
         self._steps: Final = steps
@@ -55,7 +55,7 @@ class PrefixCache(Generic[Made]):
 
     def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
         """Return the encoded beginning of `messages`, and the rest of them."""
-        begin, end, encoded = 0, 0, self._nothing
+        begin, end, encoded = 0, 0, self._empty
         replies = 0
         for number in range(len(messages) - 1, 0, -1):
             message = messages[number]

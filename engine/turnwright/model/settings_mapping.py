@@ -88,11 +88,13 @@ def map_openai_settings(
 
     These APIs cache prompts by themselves, so `cache` sends nothing: `auto` is what happens anyway.
     """
-    allowed, unsupported = supported(settings, capabilities)
-    if allowed.cache not in (None, "auto"):
-        unsupported["cache"] = f"{allowed.cache!r} cannot be requested: the provider caches by itself"
-    body: dict[str, JsonValue] = {name: getattr(allowed, name) for name in names if name in allowed.given}
-    return allowed, MappedSettings(body, unsupported)
+    supported_settings, unsupported = supported(settings, capabilities)
+    if supported_settings.cache not in (None, "auto"):
+        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
+    body: dict[str, JsonValue] = {
+        name: getattr(supported_settings, name) for name in names if name in supported_settings.given
+    }
+    return supported_settings, MappedSettings(body, unsupported)
 
 
 def effort_of(thinking: bool | str | int) -> str | None:

@@ -46,9 +46,9 @@ class OpenTelemetry:
         *,
         capture_content: bool | None = None,
     ) -> None:
-        ours = VERSION
-        self._tracer = trace.get_tracer("turnwright", ours, tracer_provider)
-        self._measured = Instruments(metrics.get_meter("turnwright", ours, meter_provider))
+        version = VERSION
+        self._tracer = trace.get_tracer("turnwright", version, tracer_provider)
+        self._measured = Instruments(metrics.get_meter("turnwright", version, meter_provider))
         captures = os.environ.get(CAPTURE_VARIABLE, "").strip().lower() in _CAPTURES
         self._full = captures if capture_content is None else capture_content
         self._last: OrderedDict[str, trace.SpanContext] = OrderedDict()

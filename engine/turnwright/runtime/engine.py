@@ -297,10 +297,10 @@ class Engine(Generic[DepsT]):
     ) -> None:
         self.store = open_store(store) if isinstance(store, str) else store
         need_method("store", self.store, "append", "an address such as sqlite:///turns.db, or a store")
-        opened = _OpenedModels(model, models)
+        open_models = _OpenedModels(model, models)
         self.setup = Dependencies(
             model=model,
-            models=None if models is None else opened.get,
+            models=None if models is None else open_models.get,
             # From here on, deps are `object`: the overloads have checked that all of one engine have the same type.
             tools=tools_by_name(cast("Sequence[Tool]", tools)),
             agents=agents_by_name(cast("Sequence[Agent]", agents)),
@@ -344,7 +344,7 @@ class Engine(Generic[DepsT]):
         self._outbox = outbox_store(self.store) if self._subscribers else None
         self._is_subscribed = not self._subscribers
         self._poller: WaitPoller | None = None
-        self._models = opened
+        self._models = open_models
         self._hub = EventBus(on_event, observe_segment)
         self._runtime = runtime
         self._closed = False
@@ -1054,8 +1054,8 @@ class Engine(Generic[DepsT]):
         """Do what `settle` does, in a program without an event loop. Raises what `settle` and `run_sync` do."""
         settle = cast("Callable[..., Coroutine[object, object, bool]]", self.settle)
         results = () if isinstance(result, NotGiven) else (result,)
-        failed = {} if error is None else {"error": error}
-        return self._run(partial(settle, key, *results, **failed, **signature), "settle(...)")
+        failure = {} if error is None else {"error": error}
+        return self._run(partial(settle, key, *results, **failure, **signature), "settle(...)")
 
     @overload
     def get_sync(self, turn_id: str) -> TurnResult: ...
@@ -1111,8 +1111,8 @@ class Engine(Generic[DepsT]):
         """Return a block of a method of this engine, of that `name`, for a program without an event loop."""
         from .turn_stream import iterated_stream  # noqa: PLC0415 (many programs read no stream)
 
-        opened = iterated_stream(self._sync, block, instead=f"`async with engine.{name}(...)`")
-        return Block(opened, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
+        open_stream = iterated_stream(self._sync, block, instead=f"`async with engine.{name}(...)`")
+        return Block(open_stream, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
 
     def _submitted(self) -> "SubmittedTurns":
         from .submitted_turns import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)

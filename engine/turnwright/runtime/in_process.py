@@ -101,16 +101,16 @@ class InProcessTurns:
         elif not await self._store.is_driven(turn_id):
             await end_turn(self._store, turn_id, self._hub)
 
-    async def _close_followers(self, turn_id: str, failed: BaseException | None = None) -> None:
+    async def _close_followers(self, turn_id: str, error: BaseException | None = None) -> None:
         """End the streams of a turn whose driving has ended, or failed."""
-        unread = 0
+        unread_count = 0
         # If another driver has it, its followers wait for more.
-        if not isinstance(failed, TurnBusyError) and not self.is_driven(turn_id):
-            unread = self._hub.close(turn_id)
-        if isinstance(failed, StoreError):
+        if not isinstance(error, TurnBusyError) and not self.is_driven(turn_id):
+            unread_count = self._hub.close(turn_id)
+        if isinstance(error, StoreError):
             # Let followers read the written events before the error ends their block.
             with anyio.CancelScope(shield=True):
-                for _ in range(unread + 1):
+                for _ in range(unread_count + 1):
                     await anyio.lowlevel.checkpoint()
 
     @property
@@ -124,10 +124,10 @@ class InProcessTurns:
         segment: int,
         *,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
+        on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
-        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned, claimed))
+        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned, on_claim))
 
     async def drive_claimed(self, claim: Claim) -> TurnStatus:
         """See `WorkerApi.drive_claimed`."""
@@ -166,8 +166,8 @@ class InProcessTurns:
         turn_id: str,
         segment: int,
         abandoned: AbandonedDrivers,
-        claimed: Callable[[int], None] | None,
-        opened: Callable[[], None] | None,
+        on_claim: Callable[[int], None] | None,
+        on_open: Callable[[], None] | None,
     ) -> TurnResult | None:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
@@ -178,24 +178,24 @@ class InProcessTurns:
         if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
             for earlier in self._jobs.get(turn_id, ()):
                 earlier.cancel()
-        return await self._drive_in_job(turn_id, opened, abandoned=abandoned, claimed=claimed, fold=fold)
+        return await self._drive_in_job(turn_id, on_open, abandoned=abandoned, on_claim=on_claim, fold=fold)
 
     async def _drive_in_job(
         self,
         turn_id: str,
-        opened: Callable[[], None] | None,
+        on_open: Callable[[], None] | None,
         *,
         claim: Claim | None = None,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
+        on_claim: Callable[[int], None] | None = None,
         fold: JournalFold | None = None,
     ) -> TurnResult | None:
         """Drive a turn in a scope that a later job for the turn cancels. Nothing suspends before a claim is driven."""
 
         def report_open() -> None:
             self._hub.wake(turn_id)
-            if opened is not None:
-                opened()
+            if on_open is not None:
+                on_open()
 
         result: TurnResult | None = None
         scopes = self._jobs.setdefault(turn_id, [])
@@ -203,7 +203,7 @@ class InProcessTurns:
             scopes.append(scope)
             try:
                 result = await self._driver.drive(
-                    turn_id, claim=claim, abandoned=abandoned, claimed=claimed, opened=report_open, fold=fold
+                    turn_id, claim=claim, abandoned=abandoned, on_claim=on_claim, on_open=report_open, fold=fold
                 )
             except BaseException as error:
                 await self._close_followers(turn_id, error)

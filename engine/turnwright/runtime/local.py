@@ -115,9 +115,9 @@ class Local:
         free = self._concurrency - len(self._running)
         if not free or stop.is_set():
             return
-        due = await self._claim_due(free)
-        self._may_have_more = len(due) == free
-        for turn in due:
+        due_turns = await self._claim_due(free)
+        self._may_have_more = len(due_turns) == free
+        for turn in due_turns:
             if turn.claim is not None:
                 self._running.add(turn.row.id)
                 jobs.start_soon(self._drive, turn.claim)
@@ -128,16 +128,16 @@ class Local:
     async def _claim_due(self, limit: int) -> Sequence[DueTurn]:
         now = anyio.current_time()
         self._skipped = {turn: skip for turn, skip in self._skipped.items() if now < skip[0] + _SKIP_SECONDS}
-        skipped = [turn for turn, (until, _) in self._skipped.items() if now < until]
+        skipped_turns = [turn for turn, (until, _) in self._skipped.items() if now < until]
         try:
-            due = await self._work.claim_due(limit, [*skipped, *self._running])
+            due_turns = await self._work.claim_due(limit, [*skipped_turns, *self._running])
         except StoreError as error:
             if not self._is_lost:
                 _LOG.warning("no turn is resumed until the store can be reached again: %s", error)
             self._is_lost = True
             return ()
         self._is_lost = False
-        return due
+        return due_turns
 
     async def _drive(self, claim: Claim) -> None:
         try:

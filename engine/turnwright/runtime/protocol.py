@@ -67,13 +67,13 @@ class WorkerApi(Protocol):
         segment: int,
         *,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
+        on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """Drive a turn until it ends or pauses. A job for an earlier segment does nothing.
 
         `abandoned` covers earlier attempts at the same job: the turn is taken from them even if they live. If one of
         them continued into the next segment, so does this attempt. An earlier attempt in this process is stopped first.
-        `claimed` is called with the epoch of each claim of this attempt.
+        `on_claim` is called with the epoch of each claim of this attempt.
 
         If the task is canceled, the turn is released, and others may resume it at once. Raises `CannotRunError` if its
         tools or its model are missing here, `LeaseLostError`, `TurnNotFoundError`, `StoreError`, and `TurnBusyError`

@@ -72,7 +72,7 @@ class SubmittedTurns:
 
     async def _wait_for(self, turn_id: str) -> TurnResult:
         unchanged, last, times_asked = 0, -1.0, 0
-        async with self._store.watching(turn_id) as changed:
+        async with self._store.watching(turn_id) as wait_for_change:
             while True:
                 row = await self._store.get(turn_id)
                 if row.status.outcome is not None:
@@ -88,7 +88,7 @@ class SubmittedTurns:
                     times_asked += 1
                     if times_asked == _ASKED:
                         _LOG.warning("turn %s is waiting, and no worker has it", turn_id, extra={"turn": turn_id})
-                await changed(self._setup.poll_interval)
+                await wait_for_change(self._setup.poll_interval)
         return await current_result(self._store, turn_id)
 
     async def _raise_if_given_up(self, turn_id: str) -> None:

@@ -70,7 +70,7 @@ class SyncLoop:
 
     @contextmanager
     def stream(
-        self, opened: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]], *, instead: str
+        self, open_stream: Callable[[], AbstractAsyncContextManager[AsyncIterator[T]]], *, instead: str
     ) -> Iterator[Iterator[T]]:
         """Iterate over the values of an asynchronous stream, which stays open during the block.
 
@@ -86,7 +86,7 @@ class SyncLoop:
         async def read() -> None:
             nonlocal entered
             try:
-                async with opened() as stream:
+                async with open_stream() as stream:
                     entered = True
                     is_open.set()
                     async for value in stream:
@@ -162,8 +162,8 @@ class _Interrupt:
     @contextmanager
     def received(self) -> Iterator[None]:
         """Receive Ctrl-C during the block, unless the program has a handler of its own, or in another thread."""
-        ours = threading.current_thread() is threading.main_thread()
-        if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        is_main_thread = threading.current_thread() is threading.main_thread()
+        if not is_main_thread or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
             yield
             return
         signal.signal(signal.SIGINT, self._receive)

@@ -83,11 +83,11 @@ class AgentGroups:
 
     def statistics(self, failures: Iterable[Columns]) -> AgentStatistics:
         """Return the statistics, with the failures of rows (turn, tool, failed calls)."""
-        failed: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+        failure_counts: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
         for turn, tool, calls in failures:
-            failed[self._failing[turn]][str(tool)] += count_of(calls)
+            failure_counts[self._failing[turn]][str(tool)] += count_of(calls)
         agents = [
-            replace(totals, failures=failed[totals.agent, totals.model].most_common())
+            replace(totals, failures=failure_counts[totals.agent, totals.model].most_common())
             for totals in self._counted.agents
         ]
         return replace(self._counted, agents=agents)
@@ -157,6 +157,8 @@ def _spending(groups: Mapping[tuple[str, str], _Group], width: int, latest: int)
 
 
 def _quantiles(values: Sequence[int], unit: float = 1) -> Quantiles:
-    ordered = sorted(values)
-    p50, p90 = (ordered[ceil(len(ordered) * share) - 1] / unit if ordered else 0.0 for share in (0.5, 0.9))
+    sorted_values = sorted(values)
+    p50, p90 = (
+        sorted_values[ceil(len(sorted_values) * share) - 1] / unit if sorted_values else 0.0 for share in (0.5, 0.9)
+    )
     return Quantiles(p50, p90)

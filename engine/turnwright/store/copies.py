@@ -74,7 +74,7 @@ def check_columns(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> No
             _compare(append.first, append.values, _status(turn))
         _check_time(append, wrote, columns.turn["created_at"] if append.first == 1 else None)
     status = _status(turn) | {"live": turn.state not in FINAL, "due_at": Status.of(turn).due_at}
-    _compare(last, columns.turn, {name: due for name, due in status.items() if name in columns.turn})
+    _compare(last, columns.turn, {name: value for name, value in status.items() if name in columns.turn})
     _check_epochs(columns.appends, columns.turn["epoch"], last)
     _check_order(facts, columns)
 
@@ -91,10 +91,10 @@ def _status(turn: Turn) -> dict[str, object]:
 
 
 def _compare(seq: int, values: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    for name, due in expected.items():
+    for name, expected_value in expected.items():
         value = values.get(name)
-        if value != due:
-            raise InvalidJournalError(seq, f"its column {name} is {value!r}, and the facts lead to {due!r}")
+        if value != expected_value:
+            raise InvalidJournalError(seq, f"its column {name} is {value!r}, and the facts lead to {expected_value!r}")
 
 
 def _check_time(append: AppendColumns, wrote: Sequence[Fact], created: object) -> None:
@@ -122,8 +122,8 @@ def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> N
             continue
         first = epoch < 0
         if type(value) is not int or value <= epoch or (first and value > 1):
-            due = "0 or 1" if first else f"above {epoch}"
-            raise InvalidJournalError(append.first, f"its column epoch is {value!r}, and must be {due}")
+            range_words = "0 or 1" if first else f"above {epoch}"
+            raise InvalidJournalError(append.first, f"its column epoch is {value!r}, and must be {range_words}")
         epoch = value
     if type(now) is not int or now < epoch:
         raise InvalidJournalError(last, f"the turn's column epoch is {now!r}, and its last facts have {epoch}")
@@ -132,13 +132,13 @@ def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> N
 def _check_order(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> None:
     """Check that the times of appends are as far apart as their facts at least."""
     elapsed = [fact.elapsed for _, fact in facts]
-    timed = [
+    time_rows = [
         (append.first, append.values["at"], elapsed[append.first - 1], elapsed[append.last - 1])
         for append in columns.appends
     ]
     if "updated_at" in columns.turn:
-        timed.append((len(facts), columns.turn["updated_at"], elapsed[-1], elapsed[-1]))
-    for (_, before, _, start), (seq, at, end, _) in pairwise(timed):
+        time_rows.append((len(facts), columns.turn["updated_at"], elapsed[-1], elapsed[-1]))
+    for (_, before, _, start), (seq, at, end, _) in pairwise(time_rows):
         if not is_time(before) or not is_time(at) or at < before + (end - start) - _TOLERANCE:
             raise InvalidJournalError(
                 seq, f"its time is {at!r}, and {end - start:.3f} s of work before it, the time was {before!r}"

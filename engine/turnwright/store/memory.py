@@ -88,8 +88,8 @@ class _StoredTurn:
     @property
     def claim_spans(self) -> list[ClaimSpan]:
         """The spans of the facts so far. A turn is created with facts, so there is at least one."""
-        *ended, last = self.spans
-        return [*ended, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
+        *past_spans, last = self.spans
+        return [*past_spans, ClaimSpan(last.first, last.epoch, last.owner, last.began, self.written_at)]
 
 
 class MemoryStore:
@@ -342,14 +342,14 @@ class MemoryStore:
 
     async def lease_notices(self, names: Collection[str], now: float, until: float, limit: int) -> list[NoticeRow]:
         """See `OutboxStore.lease_notices`."""
-        due = [
+        due_notices = [
             notice
             for notice in self._notices.values()
             if notice.name in names and notice.next_at is not None and notice.next_at <= now
         ]
-        due = sorted(due, key=lambda notice: notice.next_at or 0.0)[:limit]
-        self._notices |= {notice.id: replace(notice, next_at=until) for notice in due}
-        return due
+        due_notices = sorted(due_notices, key=lambda notice: notice.next_at or 0.0)[:limit]
+        self._notices |= {notice.id: replace(notice, next_at=until) for notice in due_notices}
+        return due_notices
 
     async def delivered(self, notice: NoticeRow) -> None:
         """See `OutboxStore.delivered`."""

@@ -123,15 +123,15 @@ class MemorySummaries(SqliteSummaries):
             new += [row for row in rows if row.number > self._newest]
             if before <= self._newest or limit is None:
                 break
-        changed = [row async for row in self._changed()]
+        changed_rows = [row async for row in self._changed()]
         with immediate(self._db):
             self._copy(reversed(new))
-            for row in changed:
+            for row in changed_rows:
                 self._db.execute(
                     "UPDATE turns SET due_at = ?, epoch = ?, owner = ?, live = ? WHERE number = ?", _changing(row)
                 )
                 self._write_status(row)
-        for row in (*new, *changed):
+        for row in (*new, *changed_rows):
             self._newest = max(self._newest, row.number)
             if row.status.outcome is None:
                 self._live[row.id] = row

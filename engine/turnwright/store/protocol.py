@@ -383,9 +383,9 @@ class Store(Protocol):
         rows = [row for row in reversed(await self.turns(live=True)) if root_of(row.id) == row.id]
         requested = {item.turn for item in await self.requests(*RESUMING_KINDS)}
         living: dict[str, bool] = {}
-        due: list[DueTurn] = []
+        due_turns: list[DueTurn] = []
         for row in rows:
-            if len(due) == limit:
+            if len(due_turns) == limit:
                 break
             if row.id in skipped or not (row.fault or row.id in requested or is_due(row, now)):
                 continue
@@ -398,12 +398,12 @@ class Store(Protocol):
                     # Whether another process lives is asked once, not for each of its turns.
                     living[row.owner] = await self.is_driven(row.id)
                 if not row.owner or not living[row.owner]:
-                    due.append(DueTurn(row, await self.claim(row.id) if claim else None))
+                    due_turns.append(DueTurn(row, await self.claim(row.id) if claim else None))
             except (TurnBusyError, TurnNotFoundError):
                 continue  # another driver has claimed it, or it was deleted
             except StoreError as error:
-                due.append(DueTurn(row, error=error))
-        return due
+                due_turns.append(DueTurn(row, error=error))
+        return due_turns
 
     def watching(self, turn_id: str) -> AbstractAsyncContextManager[Changed]:
         """Watch a turn, which need not exist yet, while the block runs.

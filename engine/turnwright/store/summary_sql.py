@@ -146,7 +146,7 @@ def _find(
         place = f"({value}, number) {beyond} (SELECT {value}, number FROM {{prefix}}summaries WHERE number = :after)"
         condition += f" AND {f'number {beyond} :after' if order is Order.NEWEST else place}"
         values = {**values, "after": after}
-    joined = "LEFT JOIN {prefix}search ON {search_key} = n" if texts else ""
+    search_join = "LEFT JOIN {prefix}search ON {search_key} = n" if texts else ""
     text = f"""
         SELECT {{turns}}, version, input_tokens, output_tokens, cached_tokens, reasoning_tokens, cost, seconds,
             fault, sub_turns, retries, pauses, {"prompt, answer" if texts else "'', ''"}
@@ -154,7 +154,7 @@ def _find(
             SELECT number AS n, {value} AS place FROM {{prefix}}summaries WHERE {condition}
             ORDER BY place {way}, number {way} LIMIT :limit
         ) AS page {{joined}} JOIN (SELECT {_TOTALS} FROM {{prefix}}summaries) AS totals ON summarized = n
-        {joined} ORDER BY place {way}, n {way}
+        {search_join} ORDER BY place {way}, n {way}
     """
     return text, {**values, "limit": limit}
 

@@ -140,7 +140,7 @@ class ApprovalCheck:
 
     def _take(self, parameter: inspect.Parameter, arguments: Mapping[str, bool]) -> None:
         """Note the value that one parameter will get, if any. Raises `ConfigError` if no value fits."""
-        name, needed = parameter.name, parameter.default is parameter.empty
+        name, is_needed = parameter.name, parameter.default is parameter.empty
         if parameter.kind is parameter.VAR_KEYWORD:
             self._takes_all = True
         elif parameter.kind is parameter.VAR_POSITIONAL:
@@ -148,18 +148,18 @@ class ApprovalCheck:
         elif name in self._bound_names:
             pass
         elif parameter.kind is parameter.POSITIONAL_ONLY:
-            if needed:
+            if is_needed:
                 raise ConfigError(f"{self._location}: parameter {name!r} is positional-only: remove the '/'")
         elif is_context(parameter.annotation) or (name in _OUR_NAMES and name not in arguments):
             self._takes_mapping = self._takes_mapping or name == _ARGUMENTS
             self._contexts += [] if name == _ARGUMENTS else [name]
         elif name in arguments:
-            if needed and not arguments[name]:
+            if is_needed and not arguments[name]:
                 raise ConfigError(
                     f"{self._location}: {name!r} is optional in a call: give the parameter a default, as in {name}=None"
                 )
             self._names.append(name)
-        elif needed:
+        elif is_needed:
             raise ConfigError(f"{self._location}: {_unknown(name, arguments)}")
 
 

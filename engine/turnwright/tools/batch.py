@@ -388,18 +388,18 @@ async def _hold_slot(limiter: RateLimiter, batch: BatchContext) -> AsyncIterator
 
 
 async def settle_after_crash(
-    calls: tuple[Call, ...], batch: BatchContext, report: CallReport, early: Collection[str] = ()
+    calls: tuple[Call, ...], batch: BatchContext, report: CallReport, early_calls: Collection[str] = ()
 ) -> None:
     """Apply the crash policy of its tool (`on_crash`) to each call that a crash interrupted.
 
-    A call whose result came `early` waits for it, because it is in the inbox. A call with the policy `rerun` runs here.
+    A call in `early_calls` waits for its result, which is in the inbox. A call with the policy `rerun` runs here.
     See docs/rules.md#recovery.
     """
     for call in calls:
         if call.state is not CallState.STARTED or _is_resumed(call):
             continue
         tool = batch.tools[call.name]
-        if call.id in early:
+        if call.id in early_calls:
             await report(waits(call, Ask(kind=InterruptKind.RESULT), batch))
         elif tool.on_crash == "rerun":
             await in_tasks([partial(_rerun, call, tool, batch, report)], deliver=report)

@@ -64,7 +64,7 @@ class CallJudge(Protocol):
         """Return what was decided about a call before it starts. Raises `ToolError`, which refuses the call."""
         ...
 
-    async def after(self, call: Call, batch: "BatchContext", settled: CallSettledInput) -> CallSettledInput:
+    async def after(self, call: Call, batch: "BatchContext", event: CallSettledInput) -> CallSettledInput:
         """Return the result of a call that ran, as the hooks leave it."""
         ...
 

@@ -59,11 +59,11 @@ def portion(place: FilePosition, *, offset: int, limit: int | None) -> str:
         size = os.fstat(file.fileno()).st_size
         if is_binary(file):
             return f"<a binary file of {size} bytes>"
-        skipped = _skip(file, place, offset - 1)
-        if skipped < offset - 1:
-            return f"(the file has only {skipped} lines)" if skipped else "(an empty file)"
+        line_count = _skip(file, place, offset - 1)
+        if line_count < offset - 1:
+            return f"(the file has only {line_count} lines)" if line_count else "(an empty file)"
         return _read_lines(file, offset, limit) or (
-            "(an empty file)" if offset == 1 else f"(the file has {skipped} lines)"
+            "(an empty file)" if offset == 1 else f"(the file has {line_count} lines)"
         )
 
 
@@ -88,21 +88,21 @@ def _describe_entry(place: FilePosition, entry: FolderEntry, *, left_out: bool) 
 
 def _skip(file: BinaryIO, place: FilePosition, count: int) -> int:
     """Skip `count` lines and return how many there were. A last line without a line break counts."""
-    skipped = read = 0
+    line_count = size = 0
     inside = False  # in a line whose end was not read yet
-    while skipped < count:
+    while line_count < count:
         piece = file.readline(RESULT_LIMIT)
         if not piece:
-            return skipped + inside
-        read += len(piece)
-        if read > SKIP_LIMIT:
+            return line_count + inside
+        size += len(piece)
+        if size > SKIP_LIMIT:
             raise ToolFailedError(
                 f"line {count + 1} of {place.shown_path!r} is more than {SKIP_LIMIT} bytes into the file; use"
                 " search_files"
             )
         inside = not piece.endswith(b"\n")
-        skipped += not inside
-    return skipped
+        line_count += not inside
+    return line_count
 
 
 def _read_lines(file: BinaryIO, offset: int, limit: int | None) -> str:

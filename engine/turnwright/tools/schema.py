@@ -345,13 +345,13 @@ def _find_member(members: Sequence[Enum], value: object) -> object:
 
 def _need_finite(value: object) -> object:
     """Return a JSON value, or a complex number. Raises `PydanticCustomError` for NaN and the infinities in it."""
-    pending = [value]
-    while pending:
-        item = pending.pop()
+    stack = [value]
+    while stack:
+        item = stack.pop()
         if isinstance(item, Mapping):
-            pending += item.values()
+            stack += item.values()
         elif isinstance(item, list):
-            pending += item
+            stack += item
         elif isinstance(item, float | complex) and not (math.isfinite(item.real) and math.isfinite(item.imag)):
             raise PydanticCustomError("finite_number", "Input should be a finite number")
     return value
@@ -422,9 +422,9 @@ def deps_needed(function: Callable[..., object]) -> str:
         return ""
     for hint in hints.values():
         for option in get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,):
-            needed = get_args(option)[0] if get_origin(option) in (ToolContext, TurnContext) else object
-            if not _fits_none(needed):
-                return getattr(needed, "__name__", str(needed))
+            deps_type = get_args(option)[0] if get_origin(option) in (ToolContext, TurnContext) else object
+            if not _fits_none(deps_type):
+                return getattr(deps_type, "__name__", str(deps_type))
     return ""
 
 

@@ -35,17 +35,17 @@ async def outcome_of(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, on_error: Failed | None = None
 ) -> Outcome:
     """Run the tool and return the outcome of the call. An error of the tool is also passed to `on_error`."""
-    collected: list[Outcome] = []
+    final_outcomes: list[Outcome] = []
 
     async def keep(*outcomes: JobOutcome) -> None:
-        collected.extend(outcome for outcome in outcomes if not isinstance(outcome, CallStartedInput))
+        final_outcomes.extend(outcome for outcome in outcomes if not isinstance(outcome, CallStartedInput))
 
     try:
         await in_tasks([ToolWork(call, tool, batch, values, on_error)], batch.cancel_grace, keep)
     except anyio.get_cancelled_exc_class():
-        if not collected:  # a call that has finished keeps its result
+        if not final_outcomes:  # a call that has finished keeps its result
             raise
-    return collected[0]
+    return final_outcomes[0]
 
 
 async def asked_first(call: Call, tool: Tool, batch: BatchContext) -> Ask | None:
@@ -253,8 +253,8 @@ def context_of(
 def _order_answers(answers: Sequence[Answered]) -> tuple[GivenAnswer, ...]:
     """Return a call's answers, with its replies in the order of their questions. One pause's are given in any order."""
     replies = iter(sorted([answer for answer in answers if answer.decision is Decision.REPLY], key=_number_of))
-    ordered = [next(replies) if answer.decision is Decision.REPLY else answer for answer in answers]
-    return tuple([GivenAnswer(answer.decision, answer.text) for answer in ordered])
+    ordered_answers = [next(replies) if answer.decision is Decision.REPLY else answer for answer in answers]
+    return tuple([GivenAnswer(answer.decision, answer.text) for answer in ordered_answers])
 
 
 def _number_of(answer: Answered) -> int:

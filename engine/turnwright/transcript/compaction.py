@@ -22,32 +22,32 @@ _FILE_TOKENS: Final = 1500
 
 
 def compacted(
-    history: Sequence[Message], closed: Sequence[Message], compactions: Compactions
+    history: Sequence[Message], closed_messages: Sequence[Message], compactions: Compactions
 ) -> tuple[tuple[Message, ...], int]:
     """Return what replaces the history and the first closed messages of a turn, and how many of these it replaces.
 
     `history` has the messages before the turn.
     """
-    base, replaced = tuple(history), 0
+    base, replaced_count = tuple(history), 0
     for fact, count in compactions:
-        view = (*base, *closed[replaced:count])
+        view = (*base, *closed_messages[replaced_count:count])
         cut_at = max(len(view) - fact.kept, 0)
-        base, replaced = (*_replace_older(view[:cut_at], fact, closed[0]), *view[cut_at:]), count
-    return base, replaced
+        base, replaced_count = (*_replace_older(view[:cut_at], fact, closed_messages[0]), *view[cut_at:]), count
+    return base, replaced_count
 
 
 def history_needed(compactions: Compactions) -> int | None:
     """Return how many of the messages before a turn its compactions left in the conversation; None for all."""
-    needed: int | None = None
+    message_count: int | None = None
     before = 0
     for fact, count in compactions:
         own = count - before
         if fact.kept <= own and not fact.cleared:
-            needed = 0
-        elif needed is None and not fact.cleared:
-            needed = fact.kept - own
+            message_count = 0
+        elif message_count is None and not fact.cleared:
+            message_count = fact.kept - own
         before = count
-    return needed
+    return message_count
 
 
 def _replace_older(older: Sequence[Message], fact: Compacted, prompt: Message) -> Iterable[Message]:

@@ -253,8 +253,8 @@ class TurnPausedEvent(TurnEvent[Literal["paused"]], frozen=True):
 
     def to_json(self) -> JsonLine:
         """Return the last line of a paused turn."""
-        pending: list[JsonValue] = [interrupt.to_json() for interrupt in self.interrupts]
-        line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "interrupts": pending}
+        interrupts: list[JsonValue] = [interrupt.to_json() for interrupt in self.interrupts]
+        line: JsonLine = {"type": self.type, "turn": self.turn, "seq": self.seq, "interrupts": interrupts}
         if self.tools is not None:
             line["tools"] = self.tools.to_json(self.turn)
         return line

@@ -488,12 +488,12 @@ class Transcript:
         return withheld_parts(self._open, text, {call.id for call in self.reply.calls if call.output})
 
     def _halt(self, at: int, fact: f.TurnEnded) -> None:
-        withheld = [] if fact.guardrail is None else self._withhold(fact.guardrail)
+        withheld_texts = [] if fact.guardrail is None else self._withhold(fact.guardrail)
         self._partial(at, fact.partial)
         self._close()
         if not is_blank(fact.partial):
             self.text = fact.partial
-        parts: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld]
+        parts: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld_texts]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
             self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self.closed)
             parts.append(TextPart(seq=at + SLOT, text=self.text))

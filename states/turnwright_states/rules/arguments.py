@@ -43,14 +43,16 @@ class _Read(NamedTuple):
 def check_arguments(rules: RuleList, arguments: Arguments) -> Iterator[ArgumentFault]:
     """Yield the arguments that rules read and that tools do not have."""
     for rule, patterns in zip(rules.rules, rules.patterns, strict=True):
-        for read in dict.fromkeys(_list_read(rule, patterns)):
-            tools = [tool for tool in arguments if any(names_tool(name, tool) for name in read.names)]
+        for read_argument in dict.fromkeys(_list_read(rule, patterns)):
+            tools = [tool for tool in arguments if any(names_tool(name, tool) for name in read_argument.names)]
             lacking = {
-                tool: names for tool in tools if (names := arguments[tool]) is not None and read.argument not in names
+                tool: names
+                for tool in tools
+                if (names := arguments[tool]) is not None and read_argument.argument not in names
             }
             is_error = len(lacking) == len(tools)
-            if lacking and (is_error or not read.may_lack):
-                yield ArgumentFault(rule.name, _describe(str(read.argument), lacking), is_error)
+            if lacking and (is_error or not read_argument.may_lack):
+                yield ArgumentFault(rule.name, _describe(str(read_argument.argument), lacking), is_error)
 
 
 def _describe(argument: str, lacking: Mapping[str, Collection[str]]) -> str:

@@ -113,7 +113,7 @@ class CompiledRules:
 
     __slots__ = ("monitors", "roles", "rules")
 
-    def __init__(self, rules: Iterable[RuleList], inherited: Collection[str] = ()) -> None:
+    def __init__(self, rules: Iterable[RuleList], inherited_names: Collection[str] = ()) -> None:
         self.monitors: list[Monitor] = []
         self.rules: tuple[Rule, ...] = ()
         self.roles: dict[str, _Roles] = {}
@@ -125,7 +125,7 @@ class CompiledRules:
                 names.add(rule.name)
                 self.rules += (rule,)
                 for monitor in make_monitors(rule, patterns):
-                    monitor.is_inherited = rule.name in inherited
+                    monitor.is_inherited = rule.name in inherited_names
                     self.monitors.append(monitor)
 
     def roles_of(self, tool: str) -> _Roles:
@@ -141,8 +141,8 @@ class CompiledRules:
 @lru_cache(maxsize=64)
 def _compile(text: bytes) -> CompiledRules:
     """Return the rules of a journal, as JSON. Turns with the same rules share them."""
-    rules, inherited = read_rules(decode(text))
-    return CompiledRules([rules], inherited)
+    rules, inherited_names = read_rules(decode(text))
+    return CompiledRules([rules], inherited_names)
 
 
 class _OpenCall(NamedTuple):
@@ -157,7 +157,7 @@ class _Outcome(NamedTuple):
     """The end of a call, and its place in the order of events."""
 
     event: str
-    opened: _OpenCall
+    open_call: _OpenCall
     order: int
     scene: Scene
 
@@ -266,12 +266,12 @@ class History:
         """Note that a call runs a sub-agent from now on."""
         self._delegates |= {self._path + call}
 
-    def rejoin(self, call: str, tool: str, reached: Iterable[str], state: Mapping[str, Any] | None) -> None:
+    def rejoin(self, call: str, tool: str, reached_tools: Iterable[str], state: Mapping[str, Any] | None) -> None:
         """Take the state in which a sub-agent left the rules that it could change. It is empty if none began.
 
         Without a state, the calls of the sub-agent are not known, and those rules refuse what they judge.
         """
-        names = self.coupled_rules(tool, reached)
+        names = self.coupled_rules(tool, reached_tools)
         if state:
             self.restore(state, names)
         elif state is None:
@@ -388,10 +388,10 @@ class History:
             states[rule.name] = RuleState(rule, tuple(events), is_owed, monitor.gap, monitor.is_inherited)
         return tuple(states.values())
 
-    def coupled_rules(self, tool: str, reached: Iterable[str] = ()) -> AbstractSet[str]:
+    def coupled_rules(self, tool: str, reached_tools: Iterable[str] = ()) -> AbstractSet[str]:
         """Return the rules that couple calls of a tool, or of one that its sub-agent reaches, with others."""
         rules: AbstractSet[str] = self._compiled.roles_of(tool).coupling
-        for name in reached:
+        for name in reached_tools:
             rules = rules | self._compiled.roles_of(name).tree_coupling
         return rules
 
@@ -448,15 +448,17 @@ class History:
             self._open[event] = _OpenCall(roles, tool, scene.args, self._order, self._turn)
 
     def _settle(self, event: str, status: str, text: object, result: object) -> None:
-        opened = self._open.pop(event, None)
-        if opened is None:
+        open_call = self._open.pop(event, None)
+        if open_call is None:
             return
         if self._is_shared:
             self._own()
         self._order += 1
-        if opened.roles.reads_result and isinstance(result, str):
+        if open_call.roles.reads_result and isinstance(result, str):
             result = parse_result(result)
-        outcome = _Outcome(event, opened, self._order, Scene(opened.args, status=status, text=text, result=result))
+        outcome = _Outcome(
+            event, open_call, self._order, Scene(open_call.args, status=status, text=text, result=result)
+        )
         if self._delegates:
             self._late += (outcome,)
         marks = " ".join([event, status, *self._apply(outcome)])
@@ -464,31 +466,31 @@ class History:
 
     def _apply(self, outcome: "_Outcome", names: Collection[str] | None = None) -> list[str]:
         """Change the monitors by the outcome of a call: all, or those of some rules. Return what the monitors read."""
-        event, opened, order, scene = outcome
+        event, open_call, order, scene = outcome
         marks: list[str] = []
-        for place, pattern, certain in opened.roles.counted:
+        for place, pattern, certain in open_call.roles.counted:
             monitor = self._monitors[place]
-            if certain or not self._remembers(monitor, opened) or not (names is None or monitor.rule.name in names):
+            if certain or not self._remembers(monitor, open_call) or not (names is None or monitor.rule.name in names):
                 continue
             is_match = pattern(scene)
             marks.append(_MARKS[is_match])
             if is_match is False:
                 monitor.take_back(event)
             else:
-                monitor.confirm(event, opened.order, scene)
+                monitor.confirm(event, open_call.order, scene)
         if scene.status == "ok":
-            for place, pattern in opened.roles.needed:
+            for place, pattern in open_call.roles.needed:
                 monitor = self._monitors[place]
-                if self._remembers(monitor, opened) and (names is None or monitor.rule.name in names):
-                    start = Start(opened.order, event)
-                    monitor.succeed(start, order, opened.tool, pattern, scene)
+                if self._remembers(monitor, open_call) and (names is None or monitor.rule.name in names):
+                    start = Start(open_call.order, event)
+                    monitor.succeed(start, order, open_call.tool, pattern, scene)
                     marks.append(monitor.there.key(scene) or "")
                     marks.append("" if pattern.memory is not None else _MARKS[pattern(scene)])
         return marks
 
-    def _remembers(self, monitor: Monitor, opened: _OpenCall) -> bool:
+    def _remembers(self, monitor: Monitor, open_call: _OpenCall) -> bool:
         """Return whether a monitor has not forgotten the call's start since."""
-        return opened.turn == self._turn or monitor.rule.scope == "session"
+        return open_call.turn == self._turn or monitor.rule.scope == "session"
 
 
 def list_rule_sets(rules: RuleList | Iterable[Rule | RuleList]) -> list[RuleList]:

@@ -313,13 +313,13 @@ class _NeedMonitor(Monitor):
 
     @property
     def remembered(self) -> Evidence:
-        unused = [
+        unused_events = [
             (call.order, call.event)
             for key, calls in self._ok.items()
             for call in calls.values()
             if call.order > self._last_use(key)
         ]
-        return tuple([event for _, event in sorted(unused)[-MOST_EVIDENCE:]])
+        return tuple([event for _, event in sorted(unused_events)[-MOST_EVIDENCE:]])
 
     def detach(self) -> None:
         self._ok = {key: {**calls} for key, calls in self._ok.items()}

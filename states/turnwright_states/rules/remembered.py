@@ -78,8 +78,8 @@ class Memory:
         """Return a scene with the values of the paths, or with none if they have more than `MOST_KEPT` bytes."""
         values = Scene()
         room = MOST_KEPT
-        for path, read in self._reads:
-            value = read(scene)
+        for path, reader in self._reads:
+            value = reader(scene)
             if value is UNKNOWN:
                 continue
             parts: list[str] = []

@@ -320,23 +320,23 @@ def resolve_rules(rule_sets: Iterable["RuleList"]) -> tuple[dict[str, object], .
 
     Raises `InvalidRuleError` for two rules of one name, unless they are equal: then one is kept.
     """
-    resolved: dict[str, dict[str, object]] = {}
+    rules_by_name: dict[str, dict[str, object]] = {}
     for rule_set in rule_sets:
         for rule in rule_set.rules:
             words = {"language": LANGUAGE, **_resolve(rule, rule_set.groups)}
-            if resolved.setdefault(rule.name, words) != words:
+            if rules_by_name.setdefault(rule.name, words) != words:
                 raise InvalidRuleError("two rules have this name", rule=rule.name)
-    return tuple(resolved.values())
+    return tuple(rules_by_name.values())
 
 
-def read_rules(resolved: Iterable[Mapping[str, object]]) -> tuple["RuleList", frozenset[str]]:
+def read_rules(entries: Iterable[Mapping[str, object]]) -> tuple["RuleList", frozenset[str]]:
     """Return the rules of a journal, and the names of those that a caller handed down.
 
     Raises `InvalidRuleError`, for those of a later release `RuleLanguageError`.
     """
     rules: list[Rule] = []
-    inherited: set[str] = set()
-    for words in resolved:
+    inherited_names: set[str] = set()
+    for words in entries:
         fields = dict(words)
         language = fields.pop("language", LANGUAGE)
         if language != LANGUAGE:
@@ -348,8 +348,8 @@ def read_rules(resolved: Iterable[Mapping[str, object]]) -> tuple["RuleList", fr
         rule = parse_rule(fields)
         rules.append(rule)
         if is_inherited:
-            inherited.add(rule.name)
-    return RuleList(rules), frozenset(inherited)
+            inherited_names.add(rule.name)
+    return RuleList(rules), frozenset(inherited_names)
 
 
 def _resolve(rule: Rule, groups: Mapping[str, Sequence[str]]) -> dict[str, object]:

@@ -160,7 +160,7 @@ async def test_turn_ended_by_a_bug_calls_no_model() -> None:
 async def test_driver_after_a_late_answer_has_caller_deps_and_a_new_epoch() -> None:
     driver, turn_id = await paused(MemoryStore())
     epochs: list[int] = []
-    result = await driver.drive(turn_id, claimed=epochs.append, supplied=Supplied(deps="the caller's"))
+    result = await driver.drive(turn_id, on_claim=epochs.append, supplied=Supplied(deps="the caller's"))
     assert result is not None
     assert result.outcome is Outcome.FINISHED
     assert [part.text for message in result.messages for part in message.parts if part.type == "tool_result"] == [

@@ -101,11 +101,11 @@ def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPa
     text = "".join(part.text for part in rest if isinstance(part, TextPart))
     calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
     order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)
-    thoughts, call_blocks, read = iter(thinking), iter(calls), 0
+    thoughts, call_blocks, offset = iter(thinking), iter(calls), 0
     for entry in _choose_order(order, len(thinking), len(text), len(calls)):
         if isinstance(entry, int):
-            yield from text_blocks(text[read : read + entry])
-            read += entry
+            yield from text_blocks(text[offset : offset + entry])
+            offset += entry
         else:
             yield next(thoughts if entry == THINKING else call_blocks)
 

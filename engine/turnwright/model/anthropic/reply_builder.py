@@ -233,8 +233,8 @@ class MessageBuilder(Builder):
         usage = super()._usage()
         return self._spent + usage if self._spent and usage else usage or self._spent
 
-    def _usage_of(self, read: int, written_tokens: int) -> Usage:
-        return super()._usage_of(read + sum(self._counts.get(name, 0) for name in _CACHED), written_tokens)
+    def _usage_of(self, read_tokens: int, written_tokens: int) -> Usage:
+        return super()._usage_of(read_tokens + sum(self._counts.get(name, 0) for name in _CACHED), written_tokens)
 
     def _hosted(self) -> dict[int, list[Mapping[str, JsonValue]]]:
         """Return the calls and results of the provider's tools, by block. A call without its result is left out.

@@ -146,8 +146,8 @@ def _marked(name: str, objects: Sequence[bytes], mark: bytes) -> list[bytes]:
     """Return a field with a list of objects, of which the last one gets the mark; empty for an empty list."""
     if not objects:
         return []
-    joined = b",".join(objects)
-    return [b'"%b":[' % name.encode(), joined[:-1] + mark if mark else joined, b"],"]
+    array = b",".join(objects)
+    return [b'"%b":[' % name.encode(), array[:-1] + mark if mark else array, b"],"]
 
 
 def _list_stable_places(messages: Sequence[Blocks]) -> set[int]:

@@ -327,8 +327,8 @@ def _hide(text: str, secrets: Collection[str]) -> str:
 
 def _charset(body: bytes) -> str:
     """Return UTF-8, unless a byte order mark or the NULs of the first characters show another form of Unicode."""
-    marked = next((charset for mark, charset in _MARKS if body.startswith(mark)), None)
-    return marked or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
+    marked_charset = next((charset for mark, charset in _MARKS if body.startswith(mark)), None)
+    return marked_charset or _BY_NULS.get(tuple(map(bool, body[:4])), "utf-8")
 
 
 def _write_sentence(subject: str, error: ErrorBody, cause: Cause, secrets: Collection[str], key_hint: str = "") -> str:

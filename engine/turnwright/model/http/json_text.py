@@ -78,16 +78,16 @@ def damage_of(raw: str) -> str:
         value = _read_arguments(raw)
     except json.JSONDecodeError as error:
         # Hidden first: a page recognizes a secret by its name, and the name may be before the part that is shown.
-        read = Redactor({}).hide(mend(raw[: error.pos]))
-        if len(read) > _READ:
-            read = _HALF_WORD_BEFORE.sub("", read[-_READ:])
-        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after `{read}`"
+        excerpt = Redactor({}).hide(mend(raw[: error.pos]))
+        if len(excerpt) > _READ:
+            excerpt = _HALF_WORD_BEFORE.sub("", excerpt[-_READ:])
+        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1:,} of {len(raw):,}, after `{excerpt}`"
     except ValueError as error:
         return Redactor({}).hide(str(error))[: 2 * _READ]
-    read = Redactor({}).hide(mend(raw))
-    if len(read) > _READ:
-        read = _HALF_WORD_AFTER.sub("", read[:_READ])
-    return f"you passed {_KINDS[type(value)]}, `{read}`"
+    excerpt = Redactor({}).hide(mend(raw))
+    if len(excerpt) > _READ:
+        excerpt = _HALF_WORD_AFTER.sub("", excerpt[:_READ])
+    return f"you passed {_KINDS[type(value)]}, `{excerpt}`"
 
 
 #: Characters of damaged arguments that are shown.

@@ -180,17 +180,17 @@ class Builder(ABC):
         return {name: counts.get(name, 0) for name in ("input_tokens", "output_tokens")}
 
     def _usage(self) -> Usage | None:
-        reported = self.reported
-        return None if reported is None else self._usage_of(reported["input_tokens"], reported["output_tokens"])
+        counts = self.reported
+        return None if counts is None else self._usage_of(counts["input_tokens"], counts["output_tokens"])
 
-    def _usage_of(self, read: int, written_tokens: int) -> Usage:
+    def _usage_of(self, read_tokens: int, written_tokens: int) -> Usage:
         """Return the usage of all tokens read and written. A part that a provider counts higher is cut to the whole."""
         counts = self._counts
         return Usage(
-            input_tokens=read,
+            input_tokens=read_tokens,
             output_tokens=written_tokens,
             cost=self._cost,
-            cached_tokens=min(counts.get("cache_read_input_tokens", 0), read),
+            cached_tokens=min(counts.get("cache_read_input_tokens", 0), read_tokens),
             reasoning_tokens=min(counts.get("reasoning_tokens", 0), written_tokens),
         )
 

@@ -297,12 +297,12 @@ class ReplyStream(ABC, Generic[B_co]):
     def _take_lines(self, event: str, data: str) -> list[Delta]:
         """Decode an event that is not JSON. Servers without empty lines send many chunks as one event, one per line."""
         deltas: list[Delta] = []
-        skipped = 0
+        skip_count = 0
         for line in filter(None, data.split("\n")):
             before = self._last
             deltas += self._take(event, line)
-            skipped += self._last is before
-            if self.done or skipped > _MOST_SKIPPED:
+            skip_count += self._last is before
+            if self.done or skip_count > _MOST_SKIPPED:
                 break
         return deltas
 

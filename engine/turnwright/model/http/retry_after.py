@@ -64,8 +64,8 @@ def retry_after(
         for remaining, reset in _limits(headers)
         if (seconds := _seconds_until(reset, now)) is not None
     ]
-    spent = [seconds for is_spent, seconds in resets if is_spent]
-    return max(spent) if spent else min((seconds for _, seconds in resets if seconds), default=None)
+    waits = [seconds for is_spent, seconds in resets if is_spent]
+    return max(waits) if waits else min((seconds for _, seconds in resets if seconds), default=None)
 
 
 def length_of(text: str) -> float | None:
@@ -110,9 +110,9 @@ def _fields(parts: list[str]) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in parts)}
 
 
-def _find_longest(value: str, read: Callable[[str], float | None]) -> float | None:
+def _find_longest(value: str, parse: Callable[[str], float | None]) -> float | None:
     """Parse a header that may be repeated."""
-    return max((wait for part in _BETWEEN.split(value) if (wait := read(part)) is not None), default=None)
+    return max((wait for part in _BETWEEN.split(value) if (wait := parse(part)) is not None), default=None)
 
 
 def _wait(value: str, now: float) -> float | None:
@@ -133,9 +133,9 @@ def _seconds_until(value: str, now: float) -> float | None:
 
 
 def _moment(value: str) -> float | None:
-    for read in (datetime.fromisoformat, parsedate_to_datetime):
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):
         try:
-            moment = read(value.strip())
+            moment = parse(value.strip())
             return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             continue

@@ -206,13 +206,13 @@ class ReplyBuilder(Builder):
                     self._note_count(name, details.get(key))
         self._note_cost(usage)
 
-    def _usage_of(self, read: int, written_tokens: int) -> Usage:
+    def _usage_of(self, read_tokens: int, written_tokens: int) -> Usage:
         counts = self._counts
-        apart = counts.get("total_tokens", 0) - read - written_tokens
+        apart = counts.get("total_tokens", 0) - read_tokens - written_tokens
         # xAI counts reasoning apart from the completion, and Gemini counts it in the total only.
         reasoning = counts.get("reasoning_tokens") or apart
         is_hidden = apart > 0 and apart == reasoning and apart != counts.get("cache_read_input_tokens")
-        return super()._usage_of(read, written_tokens + apart if is_hidden else written_tokens)
+        return super()._usage_of(read_tokens, written_tokens + apart if is_hidden else written_tokens)
 
     @property
     def _main(self) -> "_ChoiceBuilder | None":

@@ -50,11 +50,11 @@ _SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls", "service_
 
 def map_chat_settings(settings: ModelSettings, capabilities: Capabilities) -> MappedSettings:
     """Map settings to the fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
-    allowed, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
-    if allowed.stop_sequences:
-        body["stop"] = [*allowed.stop_sequences]
-    if allowed.thinking is not None and capabilities.thinking is not None:
-        thinking = map_thinking(allowed.thinking, capabilities.thinking)
+    supported_settings, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
+    if supported_settings.stop_sequences:
+        body["stop"] = [*supported_settings.stop_sequences]
+    if supported_settings.thinking is not None and capabilities.thinking is not None:
+        thinking = map_thinking(supported_settings.thinking, capabilities.thinking)
         if isinstance(thinking, str):
             unsupported["thinking"] = thinking
         else:
@@ -139,7 +139,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
         messages = b",".join(self._row.whole(beginning.files, rest))
         return b"".join([b'{"messages":[', *beginning.chunks, messages, b"],", *tools, settings[1:]])
 
-    def rename_limit(self, request: ModelRequest, refused: bytes) -> bytes | None:
+    def rename_limit(self, request: ModelRequest, refused_body: bytes) -> bytes | None:
         """Make the body of a request whose body was refused because of the name of its limit; None if none differs.
 
         The other name is used from now on. Only the first refusal changes it, so no server can switch it to and fro.
@@ -148,7 +148,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             self._may_rename = False
             self._max_tokens_field = _OTHER_NAME[self._max_tokens_field]
         body = self.encode(request)
-        return None if body == refused else body
+        return None if body == refused_body else body
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """See `map_chat_settings`."""

@@ -112,15 +112,15 @@ def _reply(
     text = "".join(part.text for part in rest if isinstance(part, TextPart))
     calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
     order = next((detail["order"] for detail in details if "order" in detail), None)
-    items, call_items, read = iter(kept_items), iter(calls), 0
+    items, call_items, offset = iter(kept_items), iter(calls), 0
     for entry in _choose_order(order, len(kept_items), text, len(calls)):
         if isinstance(entry, str):
             yield next(items if entry == ITEM else call_items)
             continue
         length, phase = entry
         if length:
-            yield _make_message(text[read : read + length], phase)
-        read += length + len(BLANK_LINE)
+            yield _make_message(text[offset : offset + length], phase)
+        offset += length + len(BLANK_LINE)
 
 
 def _choose_order(order: JsonValue, item_count: int, text: str, calls: int) -> list[str | tuple[int, str]]:
@@ -134,14 +134,14 @@ def _choose_order(order: JsonValue, item_count: int, text: str, calls: int) -> l
 
 def _splits(text: str, lengths: Sequence[int]) -> bool:
     """Whether texts of these lengths, with a blank line between two, make `text`."""
-    read = 0
+    offset = 0
     for number, length in enumerate(lengths):
         if number:
-            if text[read : read + len(BLANK_LINE)] != BLANK_LINE:
+            if text[offset : offset + len(BLANK_LINE)] != BLANK_LINE:
                 return False
-            read += len(BLANK_LINE)
-        read += length
-    return read == len(text)
+            offset += len(BLANK_LINE)
+        offset += length
+    return offset == len(text)
 
 
 def _read(entry: JsonValue) -> str | tuple[int, str] | None:

@@ -178,8 +178,8 @@ class ResponseBuilder(Builder):
         usage = read_object(response.get("usage"))
         for name, other_name in _COUNTS:
             self._note_count(name, usage[name] if read_count(usage.get(name)) is not None else usage.get(other_name))
-        for place, name, theirs in _DETAILS:
-            self._note_count(name, read_object(usage.get(place)).get(theirs))
+        for place, name, field in _DETAILS:
+            self._note_count(name, read_object(usage.get(place)).get(field))
         self._note_cost(usage)
 
     def _close(self, response: Mapping[str, JsonValue], status: str) -> list[Delta]:
@@ -205,12 +205,12 @@ class ResponseBuilder(Builder):
 
     def _match_items(self, items: Sequence[Mapping[str, JsonValue]]) -> list[OutputItem | None]:
         """Find the known item of each item of the response: by its id, else the first unclaimed one of its kind."""
-        claimed: set[int] = set()
+        claimed_ids: set[int] = set()
         matches: list[OutputItem | None] = [None] * len(items)
         for name in ("id", "call_id", "type"):
             items_by_mark: dict[tuple[str, str], deque[OutputItem]] = defaultdict(deque)
             for output_item in self._items:
-                if id(output_item) not in claimed:
+                if id(output_item) not in claimed_ids:
                     items_by_mark[output_item.kind, output_item.mark(name)].append(output_item)
             for number, item in enumerate(items):
                 mark = read_id(item.get(name))
@@ -219,7 +219,7 @@ class ResponseBuilder(Builder):
                 )
                 if candidates:
                     matches[number] = output_item = candidates.popleft()
-                    claimed.add(id(output_item))
+                    claimed_ids.add(id(output_item))
         return matches
 
     def take_item(self, event: Mapping[str, JsonValue], phase: str) -> list[Delta]:

@@ -63,14 +63,16 @@ def map_responses_settings(
     A level of thinking replaces the effort in `reasoning`, the client's own object. Raises `ConfigError` for a reserved
     field.
     """
-    allowed, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
+    supported_settings, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
     unsupported.update(
-        dict.fromkeys((name for name in _MISSING if name in allowed.given), "the Responses API has no such field")
+        dict.fromkeys(
+            (name for name in _MISSING if name in supported_settings.given), "the Responses API has no such field"
+        )
     )
-    if allowed.thinking is not None:
-        effort = effort_of(allowed.thinking)
+    if supported_settings.thinking is not None:
+        effort = effort_of(supported_settings.thinking)
         if effort is None:
-            unsupported["thinking"] = NO_BUDGET.format(allowed.thinking)
+            unsupported["thinking"] = NO_BUDGET.format(supported_settings.thinking)
         else:
             body["reasoning"] = {**(reasoning or {}), "effort": effort}
     return MappedSettings(body | extra_of(settings, reserved), unsupported)
@@ -145,9 +147,9 @@ class ResponsesEncoder(RequestEncoder[bytes]):
         settings = dump({name: value for name, value in body.items() if value is not None})
         beginning, rest = self._beginnings.of(request.messages)
         messages = b"".join([piece for pair in _encode_messages(self._messages, rest) for piece in pair])
-        described = [b'"tools":[', b",".join(tools), b"],"] if tools else []
+        tools_field = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
-        return b"".join([b'{"input":[', *beginning, messages[:-1], b"],", *described, settings[1:]])
+        return b"".join([b'{"input":[', *beginning, messages[:-1], b"],", *tools_field, settings[1:]])
 
     def _choice(self, request: ModelRequest) -> dict[str, JsonValue]:
         choice = self._choose(request)

@@ -101,7 +101,7 @@ class _ReplyParts:
         texted = _lengths(places, pai.TextPart) == len(self._text)
         if not texted:
             places = [place for place in places if not isinstance(place[0], pai.TextPart)]
-        thinking_at = read = 0
+        thinking_at = offset = 0
         used_calls: set[int] = set()
         row: list[pai.ModelResponsePart] = []
         for part, length, call in places:
@@ -110,8 +110,8 @@ class _ReplyParts:
                     row.append(dataclasses.replace(part, content=self._reasoning[thinking_at : thinking_at + length]))
                     thinking_at += length
                 case pai.TextPart():
-                    row.append(dataclasses.replace(part, content=self._text[read : read + length]))
-                    read += length
+                    row.append(dataclasses.replace(part, content=self._text[offset : offset + length]))
+                    offset += length
                 case pai.ToolCallPart() if call < len(self._calls) and self._calls[call].name == part.tool_name:
                     row.append(_call(self._calls[call], part))
                     used_calls.add(call)
@@ -119,7 +119,7 @@ class _ReplyParts:
                     row.append(part)
                 case _:
                     pass
-        if self._text and not (texted and read):
+        if self._text and not (texted and offset):
             first = next((at for at, part in enumerate(row) if isinstance(part, pai.ToolCallPart)), len(row))
             row.insert(first, pai.TextPart(self._text))
         return row + [_call(call) for at, call in enumerate(self._calls) if at not in used_calls]

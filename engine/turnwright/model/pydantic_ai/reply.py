@@ -203,14 +203,14 @@ def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
 
 def _usage(usage: RequestUsage) -> Usage | None:
     # A provider without usage leaves zeros, which no real request has.
-    read, output_tokens = read_count(usage.input_tokens), read_count(usage.output_tokens)
-    if not read and not output_tokens:
+    input_tokens, output_tokens = read_count(usage.input_tokens), read_count(usage.output_tokens)
+    if not input_tokens and not output_tokens:
         return None
-    read, output_tokens = read or 0, output_tokens or 0
+    input_tokens, output_tokens = input_tokens or 0, output_tokens or 0
     reasoning = read_count(usage.output_reasoning_tokens) or read_count(usage.details.get("reasoning_tokens"))
     return Usage(
-        input_tokens=read,
+        input_tokens=input_tokens,
         output_tokens=output_tokens,
-        cached_tokens=min(read_count(usage.cache_read_tokens) or 0, read),
+        cached_tokens=min(read_count(usage.cache_read_tokens) or 0, input_tokens),
         reasoning_tokens=min(reasoning or 0, output_tokens),
     )

@@ -101,18 +101,18 @@ class Activities:
         The number is limited; the next sweep finds the rest.
         """
         limiter = anyio.Semaphore(_SIDE_BY_SIDE)
-        submitted = 0
+        submitted_count = 0
 
         async def submit(job: Job) -> None:
-            nonlocal submitted
+            nonlocal submitted_count
             async with limiter:
-                submitted += await self._submit(job)
+                submitted_count += await self._submit(job)
 
-        due = await self._work.pending(idle=self._idle, most=_MOST)
+        due_jobs = await self._work.pending(idle=self._idle, most=_MOST)
         async with anyio.create_task_group() as group:
-            for job in due:
+            for job in due_jobs:
                 group.start_soon(submit, job)
-        return submitted
+        return submitted_count
 
     async def _ended(self, drive: "asyncio.Task[TurnStatus]", turn_id: str) -> TurnStatus:
         """Return the status after a drive. A cancellation of this activity is passed on."""
@@ -140,10 +140,10 @@ class Activities:
         """Drive a turn once its current driver has released it. Raises `TurnBusyError` if that takes too long."""
         for pause in _PAUSES:
             with suppress(TurnBusyError):
-                return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
+                return await self._work.drive(turn_id, segment, abandoned=abandoned, on_claim=trail.claimed)
             trail.waits()
             await asyncio.sleep(pause)
-        return await self._work.drive(turn_id, segment, abandoned=abandoned, claimed=trail.claimed)
+        return await self._work.drive(turn_id, segment, abandoned=abandoned, on_claim=trail.claimed)
 
     async def _keep_beating(self, trail: "_Trail", every: float) -> None:
         """Send heartbeats: this attempt lives, and has the turn under these claims."""
@@ -204,8 +204,8 @@ def _failure(error: Exception) -> ApplicationError:
     Texts of other programs may contain keys or content. They are only in the worker's log.
     """
     kind = type(error).__name__
-    ours = isinstance(error, TurnwrightError) and error.__cause__ is None
-    words = str(error) if ours else f"{kind}: see the log of the worker"
+    is_own = isinstance(error, TurnwrightError) and error.__cause__ is None
+    words = str(error) if is_own else f"{kind}: see the log of the worker"
     if isinstance(error, TurnNotFoundError):
         words = f"the workers' store has no turn {error.turn}: it was deleted, or the queue belongs to another store"
     if isinstance(error, TurnBusyError):

@@ -134,10 +134,10 @@ class Temporal:
         handle = client.get_workflow_handle(workflow_id(turn_id, segment))
         failure: str | None = None
         try:
-            described = await handle.describe(rpc_timeout=_RPC)
-            failure = _FAILURES.get(described.status or WorkflowExecutionStatus.RUNNING)
+            description = await handle.describe(rpc_timeout=_RPC)
+            failure = _FAILURES.get(description.status or WorkflowExecutionStatus.RUNNING)
             if failure is not None:
-                run = client.get_workflow_handle(handle.id, run_id=described.run_id)
+                run = client.get_workflow_handle(handle.id, run_id=description.run_id)
                 await run.result(follow_runs=False, rpc_timeout=_RPC)
         except WorkflowFailureError as error:
             cause: BaseException = error

@@ -93,7 +93,7 @@ class TemporalWorker:
         schedule = asyncio.create_task(self._have_schedule())
         running = [asyncio.create_task(worker.run()) for worker in self._workers]
         stop = asyncio.create_task(stopping.wait())
-        ended: list[BaseException | None] = []
+        endings: list[BaseException | None] = []
         try:
             await asyncio.wait([stop, *running], return_when=asyncio.FIRST_COMPLETED)
             await asyncio.gather(*(worker.shutdown() for worker in self._workers))
@@ -105,8 +105,8 @@ class TemporalWorker:
             schedule.cancel()
             with anyio.CancelScope(shield=True):
                 await asyncio.gather(*(worker.shutdown() for worker in self._workers))
-                ended = await asyncio.gather(*running, return_exceptions=True)
-        for error in ended:
+                endings = await asyncio.gather(*running, return_exceptions=True)
+        for error in endings:
             if isinstance(error, Exception):
                 raise error
 
@@ -128,10 +128,10 @@ async def has_attributes(client: Client, *, make: bool) -> bool:
     A server that forbids the question counts as having none. Raises `RPCError` if it cannot be reached.
     """
     try:
-        listed = await client.operator_service.list_search_attributes(
+        attributes = await client.operator_service.list_search_attributes(
             ListSearchAttributesRequest(namespace=client.namespace), timeout=timedelta(seconds=10)
         )
-        missing = [name for name in ATTRIBUTES if name not in listed.custom_attributes]
+        missing = [name for name in ATTRIBUTES if name not in attributes.custom_attributes]
         if missing and make:
             kinds = dict.fromkeys(missing, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
             await client.operator_service.add_search_attributes(

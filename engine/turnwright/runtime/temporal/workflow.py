@@ -137,10 +137,10 @@ class SweepWorkflow:
     @workflow.run
     async def run(self) -> int:
         """Sweep once."""
-        submitted: int = await workflow.execute_activity(
+        submitted_count: int = await workflow.execute_activity(
             SWEEP_ACTIVITY,
             result_type=int,
             start_to_close_timeout=_SHORT,
             retry_policy=RetryPolicy(maximum_attempts=_SHORT_ATTEMPTS),
         )
-        return submitted
+        return submitted_count

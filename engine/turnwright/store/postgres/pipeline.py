@@ -126,8 +126,8 @@ def _columns(result: PGresult, row: int) -> Columns:
 
 def _array(texts: list[str]) -> str:
     """Return an array of texts as PostgreSQL reads it."""
-    quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
-    return "{" + ",".join(f'"{text}"' for text in quoted) + "}"
+    escaped_texts = (text.replace("\\", "\\\\").replace('"', '\\"') for text in texts)
+    return "{" + ",".join(f'"{text}"' for text in escaped_texts) + "}"
 
 
 async def _ready(socket: int, *, writing: bool = False) -> None:

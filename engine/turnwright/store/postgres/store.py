@@ -330,8 +330,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 turns = {"turns": [row.id for row in rows]}
                 items, facts = await run_together(connection, (_WAITING_FOR, turns), (_FACTS_OF, turns))
                 items_by_turn, facts_by_turn = _by_turn(items), _by_turn(facts)
-                due = [self._due(row, items_by_turn.get(row.id, ())) for row in rows]
-                claims += [turn.claim for turn in due if turn.claim is not None]
+                due_turns = [self._due(row, items_by_turn.get(row.id, ())) for row in rows]
+                claims += [turn.claim for turn in due_turns if turn.claim is not None]
                 await self._claim_locked(connection, claims)
                 claims_by_turn = {claim.turn: claim for claim in claims}
                 for turn_id, turn_claim in claims_by_turn.items():
@@ -339,7 +339,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                         turn_claim.facts = facts_of(turn_id, facts_by_turn.get(turn_id, ()), self._where)
                 # Before the commit: a task of this process that sees the owner in the row must see it alive.
                 self._driven_claims |= claims_by_turn
-        return due
+        return due_turns
 
     def _drives(self, row: TurnRow) -> bool:
         """Whether this process drives the turn, which it may have begun since the query was sent."""

@@ -74,8 +74,8 @@ class PostgresSummaries(SqlSummaries):
 
     async def _search(self, turn_filter: TurnFilter) -> Search:
         # In quotes a word is text, whatever characters it has. With the star it may go on.
-        quoted = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(turn_filter.text))
-        return Search(_MATCHES, " & ".join(f"'{word}':*" for word in quoted))
+        escaped_words = (word.replace("\\", "\\\\").replace("'", "''") for word in words_of(turn_filter.text))
+        return Search(_MATCHES, " & ".join(f"'{word}':*" for word in escaped_words))
 
 
 def _written(statement: str) -> bytes:

@@ -313,11 +313,11 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 return list(islice(self._due(now, idle, skipped), limit))
         owner = self._owner.take()
         async with self._transaction():
-            due = [self._claimed(turn, owner) for turn in [*islice(self._due(now, idle, skipped), limit)]]
-        for turn in due:
+            due_turns = [self._claimed(turn, owner) for turn in [*islice(self._due(now, idle, skipped), limit)]]
+        for turn in due_turns:
             if turn.claim is not None:
                 self._driven_epochs[turn.row.id] = turn.claim.epoch
-        return due
+        return due_turns
 
     def _due(self, now: float, idle: float, skipped: Collection[str]) -> Iterator[DueTurn]:
         living: dict[str, bool] = {}
@@ -382,9 +382,9 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
         query = f"SELECT turn_id, owner FROM turns WHERE {where} AND owner <> ''"  # noqa: S608 (constant)
-        owned = self._db.execute(query, {"id": turn_id}).fetchall()
+        rows = self._db.execute(query, {"id": turn_id}).fetchall()
         # In a damaged row the owner may be no text, and then no process has its name.
-        return ((name, owner) for name, owner in owned if isinstance(owner, str) and self._lives(name, owner))
+        return ((name, owner) for name, owner in rows if isinstance(owner, str) and self._lives(name, owner))
 
     def _refuse_if_driven(self) -> None:
         for name, owner in self._driven():

@@ -132,12 +132,12 @@ class Caller:
 
     def offered_requests(self, requests: InputRequests) -> dict[str, ElicitRequest]:
         """Return a server's requests. Raises `ToolError` for those that are not offered."""
-        offered: dict[str, ElicitRequest] = {}
+        elicitations: dict[str, ElicitRequest] = {}
         for key, request in requests.items():
             if not isinstance(request, ElicitRequest):
                 raise ToolError(f"server {self.server}: it needs {request.method}, which is not offered")
-            offered[key] = request
-        return offered
+            elicitations[key] = request
+        return elicitations
 
     def wait_for_task(self) -> Later:
         """Return the wait for the result of the call's task, while the server keeps it."""

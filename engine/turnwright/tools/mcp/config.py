@@ -262,15 +262,15 @@ def mcp_servers(data: object, where: str = "the MCP servers", *, folder: Path | 
             raise ConfigError(f"{label}: is not an object: give it a command, or a url")
         if entry.get("disabled") is True or entry.get("enabled") is False:
             continue
-        filled: set[str] = set()
-        own = _expand(entry.get("env"), f"{label}: env", os.environ, filled)
+        secrets: set[str] = set()
+        own = _expand(entry.get("env"), f"{label}: env", os.environ, secrets)
         variables = ChainMap(_variables(own), os.environ)
         fields = {
-            key: own if key == "env" else _expand(value, f"{label}: {key}", variables, filled)
+            key: own if key == "env" else _expand(value, f"{label}: {key}", variables, secrets)
             for key, value in entry.items()
         }
         try:
-            server = McpServer.model_validate({**fields, "hidden": filled})
+            server = McpServer.model_validate({**fields, "hidden": secrets})
         except ValidationError as error:
             raise ConfigError(f"{label}: {_list_mistakes(error)}") from None
         if server.cwd is not None and folder is not None:
@@ -287,15 +287,15 @@ def _variables(env: object) -> dict[str, str]:
     return {name: text for name, text in texts.items() if isinstance(name, str) and isinstance(text, str)}
 
 
-def _expand(value: object, label: str, variables: Mapping[str, str], filled: set[str]) -> object:
-    """Replace the variables in a value, nested ones too, and add their contents to `filled`.
+def _expand(value: object, label: str, variables: Mapping[str, str], secrets: set[str]) -> object:
+    """Replace the variables in a value, nested ones too, and add their contents to `secrets`.
 
     Raises `ConfigError` for an unset variable.
     """
     if isinstance(value, Mapping):
-        return {key: _expand(inner, f"{label}.{key}", variables, filled) for key, inner in value.items()}
+        return {key: _expand(inner, f"{label}.{key}", variables, secrets) for key, inner in value.items()}
     if isinstance(value, list):
-        return [_expand(inner, f"{label}[{index}]", variables, filled) for index, inner in enumerate(value)]
+        return [_expand(inner, f"{label}[{index}]", variables, secrets) for index, inner in enumerate(value)]
     if not isinstance(value, str):
         return value
     if input_match := _INPUT.search(value):
@@ -312,7 +312,7 @@ def _expand(value: object, label: str, variables: Mapping[str, str], filled: set
             )
         if content is None or (has_default and not content):
             return default
-        filled.add(content)
+        secrets.add(content)
         return content
 
     return _VARIABLE.sub(fill, value)
@@ -342,14 +342,14 @@ class McpHints:
     open_world: bool = True
 
     @classmethod
-    def of(cls, server: str, listed: "Listed") -> "McpHints":
+    def of(cls, server: str, listed_tool: "Listed") -> "McpHints":
         """Return the hints of a tool in the server's list."""
-        annotations = listed.annotations
+        annotations = listed_tool.annotations
         if annotations is None:
-            return cls(server, listed.name)
+            return cls(server, listed_tool.name)
         return cls(
             server,
-            listed.name,
+            listed_tool.name,
             read_only=annotations.read_only_hint is True,
             destructive=annotations.destructive_hint is not False,
             idempotent=annotations.idempotent_hint is True,

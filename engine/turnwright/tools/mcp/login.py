@@ -36,7 +36,7 @@ async def log_in(
     server: McpServer,
     *,
     show: Show,
-    typed: Typed | None,
+    read_address: Typed | None,
     folder: Path | None,
     timeout: float,  # noqa: ASYNC109
 ) -> bool:
@@ -54,7 +54,7 @@ async def log_in(
         def authorize(log: ServerLog) -> LoginProvider:
             async def ask(address: str) -> AuthorizationCodeResult:
                 show(address)
-                return await loopback.result(address, typed)
+                return await loopback.result(address, read_address)
 
             return LoginProvider(server, file, log, ask=ask, redirect=loopback.address)
 
@@ -106,12 +106,12 @@ class Loopback:
             yield loopback
             group.cancel_scope.cancel()
 
-    async def result(self, address: str, typed: Typed | None) -> AuthorizationCodeResult:
+    async def result(self, address: str, read_address: Typed | None) -> AuthorizationCodeResult:
         """Wait for the browser, or for what a person types, after a login at `address`. Raises `OAuthFlowError`."""
         self._state, self._query, self._arrived = _fields(urlsplit(address)).get("state", ""), {}, anyio.Event()
         async with anyio.create_task_group() as group:
-            if typed is not None:
-                group.start_soon(self._read, typed)
+            if read_address is not None:
+                group.start_soon(self._read, read_address)
             await self._arrived.wait()
             group.cancel_scope.cancel()
         if problem := self._query.get("error"):
@@ -150,8 +150,8 @@ class Loopback:
             except (anyio.EndOfStream, anyio.BrokenResourceError, ValueError):
                 return
 
-    async def _read(self, typed: Typed) -> None:
-        while not self._take(urlsplit((await typed()).strip())):
+    async def _read(self, read_address: Typed) -> None:
+        while not self._take(urlsplit((await read_address()).strip())):
             pass
 
 

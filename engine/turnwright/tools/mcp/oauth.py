@@ -195,33 +195,33 @@ class LoginProvider(OAuthClientProvider):
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the configured client, or the one that an earlier login has registered."""
-        oauth, saved = self._oauth, self._read_saved().client
+        oauth, client = self._oauth, self._read_saved().client
         if not oauth.client_id:
-            return saved if self._ask is None or _fits(saved, self.context.client_metadata) else None
+            return client if self._ask is None or _fits(client, self.context.client_metadata) else None
         return OAuthClientInformationFull(
             client_id=oauth.client_id,
             client_secret=oauth.client_secret or None,
             redirect_uris=self.context.client_metadata.redirect_uris,
-            token_endpoint_auth_method=saved.token_endpoint_auth_method if saved is not None else None,
+            token_endpoint_auth_method=client.token_endpoint_auth_method if client is not None else None,
             issuer=oauth.issuer or None,
         )
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         """Save the client that was registered."""
-        saved = self._read_saved().model_copy(update={"client": client_info})
-        self._log.secrets.add(saved.secrets)
-        self._file.write(saved)
+        saved_login = self._read_saved().model_copy(update={"client": client_info})
+        self._log.secrets.add(saved_login.secrets)
+        self._file.write(saved_login)
 
     async def _initialize(self) -> None:
         # The SDK loads tokens without the time when they expire, and without the address that refreshes them.
         await super()._initialize()
-        saved, context = self._read_saved(), self.context
+        saved_login, context = self._read_saved(), self.context
         if context.current_tokens is not None:
-            context.token_expiry_time = saved.expires_at
-            context.protected_resource_metadata = context.protected_resource_metadata or saved.resource
-            if context.oauth_metadata is None and saved.authorization_server is not None:
-                context.oauth_metadata = saved.authorization_server
-                context.auth_server_url = str(saved.authorization_server.issuer)
+            context.token_expiry_time = saved_login.expires_at
+            context.protected_resource_metadata = context.protected_resource_metadata or saved_login.resource
+            if context.oauth_metadata is None and saved_login.authorization_server is not None:
+                context.oauth_metadata = saved_login.authorization_server
+                context.auth_server_url = str(saved_login.authorization_server.issuer)
 
     async def _auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         flow = super()._auth_flow(request)
@@ -258,12 +258,12 @@ class LoginProvider(OAuthClientProvider):
 
     async def _refresh_once_more(self) -> httpx2.Request:
         """Refresh a token that the server refuses although it has not expired, or that another process has replaced."""
-        context, saved = self.context, self._read_saved()
-        refresh = saved.tokens.refresh_token if saved.tokens is not None else None
+        context, saved_login = self.context, self._read_saved()
+        refresh = saved_login.tokens.refresh_token if saved_login.tokens is not None else None
         if self._status == HTTPStatus.FORBIDDEN:  # a scope is missing, which the same login cannot give
-            self._file.write(saved.model_copy(update={"lacking": context.client_metadata.scope or ""}))
+            self._file.write(saved_login.model_copy(update={"lacking": context.client_metadata.scope or ""}))
         elif refresh is not None and refresh not in self._refused_tokens:
-            context.current_tokens = saved.tokens
+            context.current_tokens = saved_login.tokens
             return await self._refresh_token()
         raise self._needs_login()
 
@@ -283,9 +283,9 @@ class LoginProvider(OAuthClientProvider):
         return await super()._refresh_token()
 
     def _read_saved(self) -> SavedLogin:
-        saved = self._file.read()
-        self._log.secrets.add(saved.secrets)
-        return saved
+        saved_login = self._file.read()
+        self._log.secrets.add(saved_login.secrets)
+        return saved_login
 
     def _needs_login(self) -> LoginNeededError:
         self._log.require_login()
@@ -353,8 +353,8 @@ def _own_key(url: str, oauth: McpOAuth, log: ServerLog) -> httpx2.Auth:
         provider = ClientCredentialsOAuthProvider(
             url, _NoStorage(log), oauth.client_id, oauth.client_secret, issuer=oauth.issuer
         )
-    proposed = provider.context.client_metadata.model_dump()
-    provider.context.client_metadata = _ClientMetadata.model_validate(proposed | {"configured": oauth.scope})
+    metadata = provider.context.client_metadata.model_dump()
+    provider.context.client_metadata = _ClientMetadata.model_validate(metadata | {"configured": oauth.scope})
     return provider
 
 

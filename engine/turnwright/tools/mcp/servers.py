@@ -90,8 +90,8 @@ async def mcp_tools(
             )
             sessions.append((session, server))
         try:
-            listed = await _start([session for session, _ in sessions])
-            yield _make_tools(sessions, listed, approve=approve, timeout=timeout)
+            tool_lists = await _start([session for session, _ in sessions])
+            yield _make_tools(sessions, tool_lists, approve=approve, timeout=timeout)
         finally:
             with anyio.CancelScope(shield=True):
                 async with anyio.create_task_group() as group:
@@ -125,7 +125,7 @@ async def mcp_login(
         from .login import log_in  # noqa: PLC0415 (an optional extra)
     except ImportError as error:
         raise _explain_missing_extra(error) from None
-    return await log_in(name, server, show=show, typed=typed, folder=_folder(logins), timeout=timeout)
+    return await log_in(name, server, show=show, read_address=typed, folder=_folder(logins), timeout=timeout)
 
 
 def mcp_logout(server: McpServer, *, logins: str | Path | None = None) -> bool:
@@ -208,12 +208,12 @@ async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
     """Start all servers at once. Raises a `ConfigError` that names each server that does not start."""
     from .session import ServerDownError  # noqa: PLC0415 (an optional extra)
 
-    listed: dict[int, list[Listed]] = {}
+    tool_lists: dict[int, list[Listed]] = {}
     down: list[str] = []
 
     async def start_session(number: int, session: "McpSession") -> None:
         try:
-            listed[number] = await session.start()
+            tool_lists[number] = await session.start()
         except ServerDownError as error:
             down.append(f"MCP server {session.name!r} does not start: {error}")
 
@@ -222,12 +222,12 @@ async def _start(sessions: "Sequence[McpSession]") -> "list[list[Listed]]":
             group.start_soon(start_session, number, session)
     if down:
         raise ConfigError("\n".join(sorted(down)))
-    return [listed[number] for number in range(len(sessions))]
+    return [tool_lists[number] for number in range(len(sessions))]
 
 
 def _make_tools(
     sessions: "Sequence[tuple[McpSession, McpServer]]",
-    listed: "Sequence[list[Listed]]",
+    tool_lists: "Sequence[list[Listed]]",
     *,
     approve: Policy,
     timeout: float | NotGiven | None,
@@ -235,14 +235,14 @@ def _make_tools(
     from .tool import McpTool, is_usable  # noqa: PLC0415 (an optional extra)
     from .wire import warn_left_out  # noqa: PLC0415 (an optional extra)
 
-    offered: dict[tuple[str, str], tuple[McpSession, McpServer, Listed]] = {}
-    for (session, server), tools in zip(sessions, listed, strict=True):
+    tools_by_name: dict[tuple[str, str], tuple[McpSession, McpServer, Listed]] = {}
+    for (session, server), tools in zip(sessions, tool_lists, strict=True):
         for tool in tools:
             if _is_offered(server, tool) and is_usable(session.name, tool):
-                if (session.name, tool.name) in offered:
+                if (session.name, tool.name) in tools_by_name:
                     warn_left_out(session.name, tool.name, "the server has listed another tool of this name")
                 else:
-                    offered[session.name, tool.name] = (session, server, tool)
+                    tools_by_name[session.name, tool.name] = (session, server, tool)
     return [
         McpTool(
             session,
@@ -252,7 +252,7 @@ def _make_tools(
             approved=_fits(tool.name, server.auto_approve),
             timeout=server.timeout or timeout,
         )
-        for name, (session, server, tool) in zip(tool_names(list(offered)), offered.values(), strict=True)
+        for name, (session, server, tool) in zip(tool_names(list(tools_by_name)), tools_by_name.values(), strict=True)
     ]
 
 

@@ -42,27 +42,27 @@ class McpTool(Tool):
     def __init__(
         self,
         session: McpSession,
-        listed: Listed,
+        listed_tool: Listed,
         *,
         name: str,
         policy: Policy,
         approved: bool,
         timeout: float | NotGiven | None,
     ) -> None:
-        hints = McpHints.of(session.name, listed)
+        hints = McpHints.of(session.name, listed_tool)
         trusted = policy != "always"
         super().__init__(
             name=name,
-            description=listed.description or listed.title or "",
-            parameters=_make_parameters(session.name, listed),
+            description=listed_tool.description or listed_tool.title or "",
+            parameters=_make_parameters(session.name, listed_tool),
             needs_approval=not approved and approval_for(hints, policy),
             timeout=timeout,
             idempotent=trusted and hints.idempotent,
-            read_only=listed.annotations.read_only_hint if trusted and listed.annotations else None,
+            read_only=listed_tool.annotations.read_only_hint if trusted and listed_tool.annotations else None,
         )
         self.hints = hints
         self._session = session
-        schema = (listed.meta or {}).get(OUTPUT_SCHEMA)
+        schema = (listed_tool.meta or {}).get(OUTPUT_SCHEMA)
         # The messages of the caller's own client do not pass through `wire`.
         self._schema = schema if isinstance(schema, dict) and is_quick(schema) else None
 
@@ -114,22 +114,22 @@ class McpTool(Tool):
         raise ToolError(f"server {self._session.name}: its answer violates the protocol: {problem}")
 
 
-def is_usable(server: str, listed: Listed) -> bool:
+def is_usable(server: str, listed_tool: Listed) -> bool:
     """Whether a tool of a server can be offered. If not, a warning says why: a provider would refuse every request."""
-    invalid = invalid_keyword(listed.input_schema)
-    fault = "it has no name" if not listed.name else f"inputSchema: {invalid}" if invalid else None
+    invalid = invalid_keyword(listed_tool.input_schema)
+    fault = "it has no name" if not listed_tool.name else f"inputSchema: {invalid}" if invalid else None
     if fault is not None:
-        warn_left_out(server, listed.name, fault)
+        warn_left_out(server, listed_tool.name, fault)
     return fault is None
 
 
-def _make_parameters(server: str, listed: Listed) -> Mapping[str, JsonValue]:
+def _make_parameters(server: str, listed_tool: Listed) -> Mapping[str, JsonValue]:
     """Return the JSON Schema of a tool's arguments, without references that lead nowhere: providers refuse them."""
-    schema: dict[str, JsonValue] = {"type": "object", "properties": {}, **listed.input_schema}
+    schema: dict[str, JsonValue] = {"type": "object", "properties": {}, **listed_tool.input_schema}
     dangling = dangling_refs(schema)
     for ref in dangling:
         message = "MCP server %r: tool %.80r: inputSchema: %s; until then, the model may give any value there"
-        _LOG.warning(message, server, listed.name, ref)
+        _LOG.warning(message, server, listed_tool.name, ref)
     return cast("Mapping[str, JsonValue]", without_refs(schema, dangling)) if dangling else schema
 
 

@@ -161,9 +161,9 @@ def lighter(line: bytes) -> bytes:
     rest = {name: value for name, value in message.items() if value is not result or not isinstance(result, dict)}
     if _is_too_much(rest):
         error = rest.get("error")
-        unread, left_out = (error, "data") if isinstance(error, dict) else (message, "params")
-        if unread is error or "id" not in message:
-            unread.pop(left_out, None)
+        container, left_out = (error, "data") if isinstance(error, dict) else (message, "params")
+        if container is error or "id" not in message:
+            container.pop(left_out, None)
             rest.pop(left_out, None)
         if _is_too_much(rest):
             raise TooMuchError(f"it sent a message with {_TOO_MUCH}")

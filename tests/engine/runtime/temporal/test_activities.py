@@ -43,7 +43,7 @@ class Played:
         segment: int,
         *,
         abandoned: AbandonedDrivers = NONE_ABANDONED,
-        claimed: Callable[[int], None] | None = None,
+        on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         assert (turn_id, segment) == ("t1", 3)
         self.abandoned.append(abandoned)
@@ -51,8 +51,8 @@ class Played:
         if isinstance(outcome, Exception):
             raise outcome
         await self.may.wait()
-        assert claimed is not None
-        claimed(outcome)
+        assert on_claim is not None
+        on_claim(outcome)
         return DONE
 
     async def status(self, turn_id: str) -> TurnStatus:
