@@ -1,11 +1,12 @@
 """Everybody can use the pages: axe-core finds nothing on any of them, by any of its rules."""
 
+from collections.abc import Sequence
 from itertools import chain
-from typing import Final
+from typing import Final, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe  # type: ignore[import-untyped]  # it ships no types
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
 from turnwright import Engine
 from turnwright.model import asks_for
@@ -15,9 +16,10 @@ from turnwright_inspector.tabs import TABS
 
 from .stage import DESKTOP, PHONE, Stage, searching, visiting
 
-#: Every rule in light; in dark nothing is different but the colors.
-RULES: Final = {"light": {}, "dark": {"runOnly": {"type": "rule", "values": ["color-contrast"]}}}
-SIZES: Final = {"phone": PHONE, "desktop": DESKTOP}
+#: How a page is looked at: in each size and in light and dark, once. Pages take turns with the pairs of these, so
+#: that what pages share, their frame and their colors, is seen in all four.
+Looks = Sequence[tuple[ViewportSize, Literal["light", "dark"]]]
+LOOKS: Final[Sequence[Looks]] = (((PHONE, "light"), (DESKTOP, "dark")), ((PHONE, "dark"), (DESKTOP, "light")))
 
 
 @pytest.fixture(scope="module")
@@ -36,32 +38,32 @@ def turns(stage: Stage) -> dict[str, str]:
     }
 
 
-def violations(page: Page, *sizes: str) -> list[str]:
-    """Return the violations on the page as shown, in light and in dark, in each of these sizes or as it is."""
-    page.evaluate(Axe().axe_script)
-    faults = []
-    for size in sizes or ("",):
-        if size:
-            page.set_viewport_size(SIZES[size])
-        for scheme, rules in RULES.items():
-            page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
-            report = page.evaluate("options => axe.run(document, options)", {**rules, "resultTypes": ["violations"]})
-            faults += [
-                f"{page.url} {size} {scheme}: {violation['id']}: {node['target']} {node['failureSummary']}"
-                for violation in report["violations"]
-                for node in violation["nodes"]
-            ]
-    return faults
+def violations(page: Page) -> list[str]:
+    """Return the violations on the page as it is shown."""
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(Axe().axe_script)
+    report = page.evaluate("options => axe.run(document, options)", {"resultTypes": ["violations"]})
+    return [
+        f"{page.url}: {violation['id']}: {node['target']} {node['failureSummary']}"
+        for violation in report["violations"]
+        for node in violation["nodes"]
+    ]
 
 
-#: What a tab holds is the same on a phone, where it stands otherwise: those that differ most are looked at there too.
-ON_A_PHONE: Final = ("chart", "timeline", "journal")
+def violations_by_look(page: Page, number: int) -> dict[str, list[str]]:
+    """Return the violations on a page in its looks, which depend on its number."""
+    faults = {}
+    for size, scheme in LOOKS[number % 2]:
+        page.set_viewport_size(size)
+        page.emulate_media(color_scheme=scheme)
+        faults[f"{size['width']} {scheme}"] = violations(page)
+    return {look: lines for look, lines in faults.items() if lines}
 
 
 def test_turn_page_with_each_tab_is_accessible(page: Page, stage: Stage, turns: dict[str, str]) -> None:
-    for tab in TABS:
+    for number, tab in enumerate(TABS):
         page.goto(stage.url(turns["mixed"], f"?tab={tab}&step=1"))
-        assert violations(page, *(SIZES if tab in ON_A_PHONE else ("desktop",))) == []
+        assert violations_by_look(page, number) == {}
 
 
 def test_fully_unfolded_transcript_is_accessible(page: Page, stage: Stage) -> None:
@@ -71,18 +73,18 @@ def test_fully_unfolded_transcript_is_accessible(page: Page, stage: Stage) -> No
     turn = stage.play(calls, '{"a": {"b": [1, 2, 3, 4, 5], "c": true}}', prompt=text)
     page.goto(stage.url(turn))
     page.evaluate("for (const one of document.querySelectorAll('#turn details')) one.open = true")
-    assert violations(page) == []
+    assert violations_by_look(page, 0) == {}
 
 
 def test_turns_of_each_kind_are_accessible(page: Page, stage: Stage, turns: dict[str, str]) -> None:
-    for turn in turns.values():
+    for number, turn in enumerate(turns.values()):
         page.goto(stage.url(turn, "?tab=budgets"))
-        assert violations(page, *SIZES) == []
+        assert violations_by_look(page, number) == {}
     page.goto(stage.url(turns["capped"], "?tab=budgets&at=5"))
-    assert violations(page, *SIZES) == []
+    assert violations_by_look(page, 0) == {}
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
-    assert violations(page, *SIZES) == []
+    assert violations_by_look(page, 1) == {}
 
 
 #: The addresses of each page, by the name of its route; those that are nowhere have none.
@@ -107,9 +109,9 @@ NO_PAGES: Final = {"journal", "export", "live", "turn-live", "static", "turn-fil
 
 def test_other_pages_are_accessible(browser: Browser, stage: Stage, turns: dict[str, str]) -> None:
     with visiting(browser, stage, unanswered=True) as page:
-        for path in chain.from_iterable(PAGES.values()):
+        for number, path in enumerate(chain.from_iterable(PAGES.values())):
             page.goto(f"{stage.address}{path.format(**turns)}")
-            assert violations(page, *SIZES) == []
+            assert violations_by_look(page, number) == {}
 
 
 def test_accessibility_tests_cover_every_page() -> None:
@@ -129,9 +131,9 @@ def test_error_messages_are_accessible(browser: Browser, stage: Stage) -> None:
         stage.answered_elsewhere(turn, "approval-1", asks_for(("delete_file", {"path": "b"})))
         expect(page.get_by_role("region", name="That question is closed.")).to_be_visible()
         expect(page.get_by_role("button", name="Approve")).to_be_enabled()
-        assert violations(page, *SIZES) == []
+        assert violations_by_look(page, 0) == {}
         page.get_by_role("button", name="Close").click()
         page.context.set_offline(offline=True)
         stage.answered_elsewhere(turn, "approval-2")
         expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
-        assert violations(page, *SIZES) == []
+        assert violations_by_look(page, 1) == {}
