@@ -2,11 +2,13 @@
 
 import os
 import re
+import shlex
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from tests.servers.forked_python import Python
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 _BLOCK: Final = re.compile(r"^(?:<!-- (.+?) -->\n)?```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -37,16 +39,19 @@ def commands_of(block: Block) -> list[tuple[str, str]]:
 
 
 class Terminal:
-    """Runs commands in a folder, with this Python as `python`."""
+    """Runs commands in a folder. Its `python` is this Python, in forked processes."""
 
-    def __init__(self, folder: Path, **environment: str) -> None:
+    def __init__(self, folder: Path, python: Python, **environment: str) -> None:
         self.folder = folder
         programs = folder.parent / f"{folder.name}-bin"
         programs.mkdir()
         # Wrappers, not links: a virtual environment is found by where its Python stands.
-        for name, options in {"python": "", "turnwright": "-m turnwright"}.items():
+        fresh, forked = (shlex.join([*variant.command, "-W", "error"]) for variant in (Python(None), python))
+        # pytest warns of plugins that were imported before it.
+        python_script = f'[ "$1 $2" = "-m pytest" ] && exec {fresh} "$@"\nexec {forked} "$@"'
+        for name, script in {"python": python_script, "turnwright": f'exec {forked} -m turnwright "$@"'}.items():
             program = programs / name
-            program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -W error {options} "$@"\n')
+            program.write_text(f"#!/bin/sh\n{script}\n")
             program.chmod(0o755)
         variables = {
             name: value

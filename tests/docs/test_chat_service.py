@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
@@ -12,6 +10,7 @@ from pathlib import Path
 import anyio
 import httpx
 import pytest
+from tests.servers.forked_python import Program, Python
 
 from turnwright.store import SqliteStore
 
@@ -25,25 +24,25 @@ pytestmark = pytest.mark.slow
 class Service:
     """The service as a process of its own, which can be killed and started again in the same folder."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, python: Python) -> None:
+        self.folder, self._python = folder, python
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = int(free.getsockname()[1])
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: Program | None = None
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
         environment = os.environ | {"CHAT_FOLDER": str(self.folder), "PORT": str(self.port)}
-        self._process = subprocess.Popen([sys.executable, str(SERVICE)], env=environment)
+        self._program = self._python.start(SERVICE, env=environment)
         with httpx.Client(transport=httpx.HTTPTransport(retries=100)) as client:
             client.get(f"http://127.0.0.1:{self.port}/docs", timeout=30)
 
     def kill(self) -> None:
         """Kill it, as `kill -9` does."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if self._program is not None:
+            with self._program:
+                self._program.end()
 
     def post(self, path: str, body: object, **query: str) -> dict[str, object]:
         response = httpx.post(f"http://127.0.0.1:{self.port}{path}", json=body, params=query, timeout=30)
@@ -56,8 +55,8 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path)
+def service(tmp_path: Path, python: Python) -> Iterator[Service]:
+    service = Service(tmp_path, python)
     service.start()
     yield service
     service.kill()

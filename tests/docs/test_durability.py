@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import get_args
 
+from tests.servers.forked_python import Python
+
 from turnwright.store import InboxKind
 from turnwright.store.sqlite.opening import Durability
 from turnwright.tools.tool import OnCrash
@@ -25,11 +27,11 @@ finished Order 17 is settled. Check whether the customer got a mail.
 """
 
 
-def test_each_tool_of_a_killed_turn_follows_the_crash_policy(tmp_path: Path) -> None:
+def test_each_tool_of_a_killed_turn_follows_the_crash_policy(tmp_path: Path, python: Python) -> None:
     """`reserve` keeps its result, `invoice` runs again, a person decides about `charge`, and `mail` is unknown."""
     (folder := tmp_path / "app").mkdir()
     (folder / "orders.py").write_text(PROGRAM.read_text(encoding="utf-8"), encoding="utf-8")
-    assert Terminal(folder).run("python orders.py") == PRINTED
+    assert Terminal(folder, python).run("python orders.py") == PRINTED
 
 
 def test_every_fact_named_on_the_page_exists() -> None:

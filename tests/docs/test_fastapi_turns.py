@@ -3,8 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 from pydantic import JsonValue
+from tests.servers.forked_python import Program, Python
 
 EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "fastapi_turns.py"
 
@@ -28,7 +27,7 @@ class Server:
     """The example, while it serves."""
 
     client: httpx.Client
-    process: subprocess.Popen[str]
+    program: Program
 
     def events(
         self, method: str, path: str, *, after: int = 0, take: int | None = None, **body: JsonValue
@@ -46,28 +45,27 @@ class Server:
 
 
 @contextmanager
-def serving(store: Path) -> Iterator[Server]:
+def serving(python: Python, store: Path) -> Iterator[Server]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = os.environ | {"PORT": str(port), "TURNWRIGHT_STORE": f"sqlite:///{store}"}
-    command = [sys.executable, "-W", "error", str(EXAMPLE)]
     with (
-        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process,
+        python.start("-W", "error", EXAMPLE, env=environment) as program,
         httpx.Client(
             base_url=f"http://127.0.0.1:{port}", timeout=30, transport=httpx.HTTPTransport(retries=10)
         ) as client,
     ):
         try:
             assert client.get("/docs").status_code == httpx.codes.OK
-            yield Server(client, process)
+            yield Server(client, program)
         finally:
-            process.terminate()
+            program.end(signal.SIGTERM)
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("turns") / "turns.db") as server:
+def server(tmp_path_factory: pytest.TempPathFactory, python: Python) -> Iterator[Server]:
+    with serving(python, tmp_path_factory.mktemp("turns") / "turns.db") as server:
         yield server
 
 
@@ -109,12 +107,12 @@ def test_refused_request_has_a_status_and_a_message(server: Server) -> None:
     assert (status, "aborted" in words) == (409, True)
 
 
-def test_paused_turn_survives_the_server(tmp_path: Path) -> None:
-    with serving(tmp_path / "turns.db") as server:
+def test_paused_turn_survives_the_server(tmp_path: Path, python: Python) -> None:
+    with serving(python, tmp_path / "turns.db") as server:
         heard = server.events("POST", "/turns", prompt="Delete old.log")
-        server.process.send_signal(signal.SIGKILL)
+        server.program.end()
     turn = heard[0][2]["turn"]
-    with serving(tmp_path / "turns.db") as server:
+    with serving(python, tmp_path / "turns.db") as server:
         rest = server.events("POST", f"/turns/{turn}/answers", after=heard[-1][0], answers={"approval-1": "no"})
         assert rest[-1][1] == "turn_ended"
         settled = next(event for _, kind, event in rest if kind == "call_settled")

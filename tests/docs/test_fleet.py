@@ -4,8 +4,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,6 +16,7 @@ import httpx
 import pytest
 from httpx_sse import connect_sse
 from pydantic import JsonValue
+from tests.servers.forked_python import Program, Python
 from tests.servers.postgres_server import PostgresServer
 from tests.servers.temporal_server import TemporalServer
 
@@ -69,14 +68,13 @@ def model() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[str]:
+def place(python: Python) -> Iterator[str]:
     """The address of a store."""
     reason = PostgresServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
     with PostgresServer(fsync=False) as server:
-        migrate = [sys.executable, "-m", "turnwright", "migrate", "--store", server.address]
-        subprocess.run(migrate, check=True, capture_output=True)
+        assert python.run("-m", "turnwright", "migrate", "--store", server.address).returncode == 0
         yield server.address
 
 
@@ -84,12 +82,11 @@ def place() -> Iterator[str]:
 class Worker:
     """`turnwright worker`, which has begun."""
 
-    process: subprocess.Popen[str]
+    program: Program
 
     def said(self, kind: str) -> Json:
         """Read what it says until it says this."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self.program.stdout:
             event: Json = json.loads(line)
             if event["type"] == kind:
                 return event
@@ -100,26 +97,20 @@ class Worker:
 class Fleet:
     """The processes of one fleet: its API, and the workers that were started."""
 
+    python: Python
     environment: dict[str, str]
     flags: list[str]
     client: httpx.Client
-    processes: ExitStack
-    api: subprocess.Popen[str] = field(init=False)
+    programs: ExitStack
+    api: Program = field(init=False)
 
     def __post_init__(self) -> None:
         self.api = self._start(str(FLEET / "api.py"))
         assert self.client.get("/openapi.json").status_code == httpx.codes.OK
 
-    def _start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-W", "error", *arguments],
-            env=self.environment | environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.processes.enter_context(process)
-        self.processes.callback(process.kill)
-        return process
+    def _start(self, *arguments: str, **environment: str) -> Program:
+        program = self.python.start("-W", "error", *arguments, env=self.environment | environment)
+        return self.programs.enter_context(program)
 
     def work(self, pace: str) -> Worker:
         """Start a worker whose tools take so many seconds a shelf."""
@@ -151,7 +142,7 @@ class Fleet:
 
 
 @contextmanager
-def fleet_of(store: str, model: str, temporal: str | None = None) -> Iterator[Fleet]:
+def fleet_of(python: Python, store: str, model: str, temporal: str | None = None) -> Iterator[Fleet]:
     """A fleet with no workers yet, on this PostgreSQL and, if it is given, this Temporal server."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -164,14 +155,14 @@ def fleet_of(store: str, model: str, temporal: str | None = None) -> Iterator[Fl
     transport = httpx.HTTPTransport(retries=10)
     with (
         httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SOON, transport=transport) as client,
-        ExitStack() as processes,
+        ExitStack() as programs,
     ):
-        yield Fleet(environment, flags, client, processes)
+        yield Fleet(python, environment, flags, client, programs)
 
 
 @pytest.fixture(scope="module")
-def fleet(place: str, model: str) -> Iterator[Fleet]:
-    with fleet_of(place, model) as fleet:
+def fleet(python: Python, place: str, model: str) -> Iterator[Fleet]:
+    with fleet_of(python, place, model) as fleet:
         yield fleet
 
 
@@ -185,8 +176,7 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
         heard.append(next(following))
     assert first.said("claimed")["turn"] == turn
     second = fleet.work(pace="0.01")
-    first.process.kill()
-    first.process.wait()
+    first.program.end()
     heard += following
     assert heard[-1][1] == "paused"
     standing = fleet.client.get(f"/turns/{turn}").json()
@@ -201,9 +191,9 @@ def goes_on_when_a_worker_is_killed(fleet: Fleet) -> None:
     assert (kinds.count("call_started"), kinds[-1]) == (3, "turn_ended")
     assert (heard[-1][2]["outcome"], heard[-1][2]["text"]) == ("finished", "All is in order.")
     assert fleet.client.get(f"/turns/{turn}").json()["outcome"] == "finished"
-    second.process.terminate()
+    second.program.send(signal.SIGTERM)
     second.said("stopped")
-    assert second.process.wait(SOON) == 0
+    assert second.program.wait() == 0
 
 
 def test_turn_survives_a_killed_worker_and_is_paused_and_answered(fleet: Fleet) -> None:
@@ -227,22 +217,22 @@ def test_refused_request_has_a_status_and_a_message(fleet: Fleet) -> None:
     assert [kind for _, kind, _ in fleet.events(turn)][-1] == "turn_ended"
 
 
-def test_turn_survives_the_accepting_api(fleet: Fleet, place: str, model: str) -> None:
+def test_turn_survives_the_accepting_api(python: Python, fleet: Fleet, place: str, model: str) -> None:
     """A client that followed the turn attaches to another API, and misses no event."""
-    with fleet_of(place, model) as other_fleet:
+    with fleet_of(python, place, model) as other_fleet:
         turn = other_fleet.begin(prompt="Count")
         heard = [next(other_fleet.events(turn))]
-        other_fleet.api.send_signal(signal.SIGKILL)
+        other_fleet.api.end()
     assert fleet.client.delete(f"/turns/{turn}").status_code == httpx.codes.NO_CONTENT
     heard += fleet.events(turn, heard[-1][0])
     assert [seq for seq, _, _ in heard] == list(range(1, len(heard) + 1))
     assert heard[-1][1] == "turn_ended"
 
 
-def test_turn_is_driven_by_workers_chosen_by_temporal(place: str, model: str) -> None:
+def test_turn_is_driven_by_workers_chosen_by_temporal(python: Python, place: str, model: str) -> None:
     """A worker that was killed is given up when it has been silent for ten seconds."""
     reason = TemporalServer.reason_missing()
     if reason is not None:
         pytest.skip(reason)
-    with TemporalServer() as temporal, fleet_of(place, model, temporal.address) as fleet:
+    with TemporalServer() as temporal, fleet_of(python, place, model, temporal.address) as fleet:
         goes_on_when_a_worker_is_killed(fleet)

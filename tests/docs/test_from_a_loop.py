@@ -3,16 +3,19 @@
 import re
 import shutil
 import textwrap
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from tests.servers.forked_python import Python
 
 from .page_blocks import Terminal, blocks_of, commands_of, missing_links, text_of
 from .repository_pages import Block, blocks
 
 PAGE = "from-a-loop.md"
+Prints = Callable[[str], str]
 EXAMPLE = Path(__file__).parents[2] / "examples" / "from_a_loop"
 STEPS = sorted(path.name for path in EXAMPLE.glob("step_*.py"))
 #: The commands that play every problem of a step.
@@ -34,20 +37,29 @@ SOLVED = {
 }
 
 
-@cache
-def printed_by(command: str) -> str:
-    """Return what a command prints in a fresh copy of the folder."""
-    with TemporaryDirectory() as folder:
-        shutil.copytree(EXAMPLE, place := Path(folder) / "steps", ignore=shutil.ignore_patterns("__pycache__"))
-        return Terminal(place).run(command)
+@pytest.fixture(scope="module")
+def printed_by(python: Python) -> Prints:
+    """Returns what a command prints in a fresh copy of the folder."""
+
+    @cache
+    def run(command: str) -> str:
+        with TemporaryDirectory() as folder:
+            shutil.copytree(EXAMPLE, place := Path(folder) / "steps", ignore=shutil.ignore_patterns("__pycache__"))
+            return Terminal(place, python).run(command)
+
+    return run
 
 
-def printed_by_all_of(step: str) -> str:
-    """Return what all problems of a step print, each line in one piece."""
-    printed = "".join(
-        f"$ {command}\n{printed_by(command)}" for command in (template.format(step) for template in COMMANDS)
-    )
-    return re.sub(r"\n {14}(?!the ledger)", " ", printed)
+@pytest.fixture(scope="module")
+def printed_by_all_of(printed_by: Prints) -> Prints:
+    """Returns what all problems of a step print, each line in one piece."""
+
+    def run(step: str) -> str:
+        commands = [template.format(step) for template in COMMANDS]
+        printed = "".join(f"$ {command}\n{printed_by(command)}" for command in commands)
+        return re.sub(r"\n {14}(?!the ledger)", " ", printed)
+
+    return run
 
 
 def shown_parts() -> list[tuple[str, Block]]:
@@ -77,19 +89,20 @@ def test_page_shows_the_files_of_the_steps() -> None:
     ("command", "expected"),
     [command for block in blocks_of(PAGE) if block.language == "console" for command in commands_of(block)],
 )
-def test_command_prints_the_output_of_the_page(command: str, expected: str) -> None:
+def test_command_prints_the_output_of_the_page(printed_by: Prints, command: str, expected: str) -> None:
     assert printed_by(command) == expected
 
 
 @pytest.mark.parametrize("number", range(len(STEPS)))
-def test_table_names_the_problems_solved_by_each_step(number: int) -> None:
-    solved = {problem for problem, pattern in SOLVED.items() if re.search(pattern, printed_by_all_of(STEPS[number]))}
+def test_table_names_the_problems_solved_by_each_step(printed_by_all_of: Prints, number: int) -> None:
+    printed = printed_by_all_of(STEPS[number])
+    solved = {problem for problem, pattern in SOLVED.items() if re.search(pattern, printed)}
     rows = [line.strip("| ").split(" | ") for line in text_of(PAGE).splitlines() if line.startswith("| ")]
     listed = {row[0]: row[number + 1] for row in rows if row[0] in SOLVED}
     assert listed == {problem: "yes" if problem in solved else "no" for problem in SOLVED}
 
 
-def test_unprotected_loop_charges_twice_and_loses_the_conversation() -> None:
+def test_unprotected_loop_charges_twice_and_loses_the_conversation(printed_by_all_of: Prints) -> None:
     """The first loop really has the failures: a crash duplicates work, and a failed tool breaks the messages."""
     printed = printed_by_all_of("step_0_loop.py")
     assert "the ledger has 2 charge(s)" in printed

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
+from tests.servers.forked_python import Python
 
 import turnwright
 from turnwright import Engine, TurnwrightError
@@ -101,12 +102,12 @@ def test_every_event_of_the_table_exists() -> None:
     assert all(hasattr(events, expected[name]) for name in other_kinds)
 
 
-def test_agent_file_is_listed_as_in_the_guide(tmp_path: Path) -> None:
+def test_agent_file_is_listed_as_in_the_guide(tmp_path: Path, python: Python) -> None:
     """Run the commands of `write-agents-in-markdown.md`; each prints more than the guide shows."""
     file, commands, *_ = blocks_of("how-to/write-agents-in-markdown.md")
     (tmp_path / "agents").mkdir()
     (tmp_path / "agents" / "clerk.md").write_text(file.text)
-    terminal = Terminal(tmp_path)
+    terminal = Terminal(tmp_path, python)
     for command, output in commands_of(commands):
         printed = terminal.run(command).splitlines()
         assert all(

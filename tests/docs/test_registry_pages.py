@@ -2,14 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 import tomllib
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from tests.added_packages import install
+from tests.servers.forked_python import Python
 
 from turnwright.model import Provider
 from turnwright.store import StoreScheme
@@ -20,7 +19,7 @@ PAGES = pytest.mark.parametrize("page", ["add-a-provider.md", "add-a-store.md"])
 
 
 @PAGES
-def test_package_of_the_page_prints_the_output_of_the_page(tmp_path: Path, page: str) -> None:
+def test_package_of_the_page_prints_the_output_of_the_page(tmp_path: Path, python: Python, page: str) -> None:
     code, project, session_block = blocks_of(page)
     about = tomllib.loads(project.text)["project"]
     ((group, entries),) = about["entry-points"].items()
@@ -29,14 +28,8 @@ def test_package_of_the_page_prints_the_output_of_the_page(tmp_path: Path, page:
     for command, output in commands_of(session_block):
         program, *arguments = [word.strip('"') for word in command.split()]
         assert program == "turnwright"
-        ran = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "turnwright", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=tmp_path,
-            env={"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(tmp_path)},
-        )
+        env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONPATH": str(tmp_path)}
+        ran = python.run("-W", "error", "-m", "turnwright", *arguments, folder=tmp_path, env=env)
         assert output in ran.stdout + ran.stderr
 
 

@@ -1,10 +1,10 @@
 """The recipes of docs/how-to/start-once.md, with a caller that dies after the turn: the order is charged once."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.servers.forked_python import Python
 
 from .page_blocks import blocks_of
 
@@ -51,11 +51,10 @@ async def deliver(*, dies: bool) -> None:
 """
 
 
-def deliver(folder: Path, script: str, *, dies: bool) -> "subprocess.CompletedProcess[str]":
+def deliver(python: Python, folder: Path, script: str, *, dies: bool) -> "subprocess.CompletedProcess[str]":
     """Deliver the request in a process of its own, which dies after the turn or ends well."""
     run = f"asyncio.run(deliver(dies={dies}))" if "async def" in script else f"deliver(dies={dies})"
-    program = [sys.executable, "-c", f"{script}\n{run}"]
-    return subprocess.run(program, cwd=folder, capture_output=True, text=True, check=False)
+    return python.run("-c", f"{script}\n{run}", folder=folder)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +65,13 @@ def deliver(folder: Path, script: str, *, dies: bool) -> "subprocess.CompletedPr
         pytest.param("fastapi", WEBHOOK, id="webhook"),
     ],
 )
-def test_caller_that_dies_after_the_turn_charges_once(tmp_path: Path, needs: str, script: str) -> None:
+def test_caller_that_dies_after_the_turn_charges_once(tmp_path: Path, python: Python, needs: str, script: str) -> None:
     """Rules 25 and 26: the next delivery has the same id, and returns the result of the first one's turn."""
     pytest.importorskip(needs)
     for block in blocks_of(PAGE):
         if block.title:
             (tmp_path / block.title).write_text(block.text)
-    first, second = deliver(tmp_path, script, dies=True), deliver(tmp_path, script, dies=False)
+    first, second = (deliver(python, tmp_path, script, dies=dies) for dies in (True, False))
     assert (first.returncode, first.stdout) == (DIED, "Charged.\n"), first.stderr
     assert (second.returncode, second.stdout) == (0, "Charged.\n"), second.stderr
     assert (tmp_path / "charges.txt").read_text() == "17\n"

@@ -6,13 +6,12 @@ The blocks of a page run in order, and each command prints what the page shows.
 import re
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.servers.forked_python import Program, Python
 
 from .chat_server import calls, says, serving
 from .page_blocks import Terminal, blocks_of, commands_of, missing_links
@@ -41,9 +40,9 @@ def comparable(text: str) -> str:
 class Server:
     """The server of a page: each `uvicorn` command ends the one before."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.process: subprocess.Popen[bytes] | None = None
+    def __init__(self, folder: Path, python: Python) -> None:
+        self.folder, self.python = folder, python
+        self.program: Program | None = None
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = str(free.getsockname()[1])
@@ -51,16 +50,15 @@ class Server:
     def start(self, command: str) -> None:
         self.stop()
         words = command.replace(PORT, self.port).split()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", *words, "--log-level", "warning"], cwd=self.folder, stdin=subprocess.DEVNULL
-        )
+        self.program = self.python.start("-m", *words, "--log-level", "warning", folder=self.folder)
         with httpx.Client(transport=httpx.HTTPTransport(retries=10)) as client:
             client.get(f"http://127.0.0.1:{self.port}/docs", timeout=60)
 
     def stop(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGINT)
-            self.process.wait(30)
+        if self.program is not None:
+            with self.program:
+                self.program.end(signal.SIGINT)
+            self.program = None
 
 
 @pytest.fixture
@@ -70,15 +68,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    server = Server(folder)
+def server(folder: Path, python: Python) -> Iterator[Server]:
+    server = Server(folder, python)
     yield server
     server.stop()
 
 
 def played(page: str, folder: Path, server: Server) -> Iterator[tuple[str, str, str]]:
     """Yield each command of a page with what it shows and what it printed."""
-    terminal = Terminal(folder)
+    terminal = Terminal(folder, server.python)
     ids: dict[str, str] = {}
     variables = ""
     for block in blocks_of(page):
@@ -110,13 +108,13 @@ def test_every_command_prints_the_output_of_the_page(page: str, folder: Path, se
     assert ran >= 6
 
 
-def test_first_agent_calls_a_real_server(folder: Path) -> None:
+def test_first_agent_calls_a_real_server(folder: Path, python: Python) -> None:
     files = {block.title: block.text for block in blocks_of(PAGES[0]) if block.title}
     for name, text in files.items():
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "notes").mkdir()
     with serving(calls("list_notes"), says("You have no notes.")) as address:
-        terminal = Terminal(folder, OPENAI_BASE_URL=address, OPENAI_API_KEY="none")
+        terminal = Terminal(folder, python, OPENAI_BASE_URL=address, OPENAI_API_KEY="none")
         assert terminal.run('python keeper.py "What is in my notes?"') == "You have no notes.\n"
 
 

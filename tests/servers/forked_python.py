@@ -4,7 +4,6 @@ What a test says about the start of Python, or about what is imported, needs a n
 """
 
 import fcntl
-import json
 import os
 import signal
 import socket
@@ -18,6 +17,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol, Self
+
+from tests.servers import fork_client
 
 #: Seconds that any program may take on a busy machine.
 PATIENCE = 200.0
@@ -61,24 +62,24 @@ class Program:
         self._process, self.stdin, self.stdout = process, stdin, stdout
 
     def send(self, number: signal.Signals) -> None:
-        """Send it a signal."""
-        os.kill(self._process.pid, number)
+        """Send it a signal, if it still runs."""
+        with suppress(ProcessLookupError):
+            os.kill(self._process.pid, number)
 
     def wait(self) -> int:
         """Wait for its end, and return its exit code."""
         return self._process.wait(PATIENCE)
 
-    def kill(self) -> int:
-        """`kill -9`, and wait for its end."""
-        self.send(signal.SIGKILL)
+    def end(self, number: signal.Signals = signal.SIGKILL) -> int:
+        """Send it a signal that ends it. Return its exit code."""
+        self.send(number)
         return self.wait()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        with suppress(ProcessLookupError):
-            self.kill()
+        self.end()
         with suppress(BrokenPipeError):
             self.stdin.close()
         self.stdout.close()
@@ -91,17 +92,19 @@ class Python:
     nursery: Path | None
     """The socket of the nursery. Without it each program is a new interpreter."""
 
+    @property
+    def command(self) -> list[str]:
+        """The command in place of `python` where other programs start it. To kill its process kills no program."""
+        client = ["-I", "-S", fork_client.__file__, str(self.nursery)]
+        return [sys.executable, *(client if self.nursery else ())]
+
     def begin(
         self, words: list[str], streams: Streams, env: Mapping[str, str], folder: Path, *, terminal: bool = False
     ) -> Process:
         """Start a program with these streams. `terminal`: its standard input is the terminal that controls it."""
         if self.nursery is None:
             return spawn([sys.executable, *words], streams, env, folder, terminal=terminal)
-        connection = socket.socket(socket.AF_UNIX)
-        connection.connect(str(self.nursery))
-        message = json.dumps({"words": words, "env": dict(env), "folder": str(folder), "terminal": terminal})
-        socket.send_fds(connection, [message.encode()], list(streams))
-        return Forked(connection)
+        return Forked(fork_client.ask(str(self.nursery), words, streams, env, str(folder), terminal=terminal))
 
     def start(self, *words: str | Path, env: Mapping[str, str] | None = None, folder: Path | None = None) -> Program:
         """Start a program with pipes."""
