@@ -100,6 +100,15 @@ def test_server_stops_while_pages_are_open(cli: "Cli") -> None:
     assert (done.code, done.err) == (0, "")
 
 
+def test_second_signal_stops_the_server_during_a_request(cli: "Cli") -> None:
+    child = cli.start(*SERVE)
+    with person(child) as client, socket.create_connection((client.base_url.host, client.base_url.port)) as slow:
+        slow.sendall(b"POST /new HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 9\r\n\r\n")
+        client.get("/")  # the server has read the other request, or will with this one
+        done = child.terminate().terminate().done()
+    assert (done.code, done.err) == (143, "turnwright: left at once\n")
+
+
 def test_answered_turn_is_driven_by_the_server_with_drive(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Hello there.")
     turn = submit(cli, "Say hello")

@@ -3,6 +3,7 @@
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from socket import socket
 from typing import TYPE_CHECKING, Final
 
 import anyio
@@ -128,6 +129,15 @@ async def _with_doors(
 
 class _Server(uvicorn.Server):
     """A server that leaves signals to us. Its own handler would raise the signal again at the end."""
+
+    async def serve(self, sockets: list[socket] | None = None) -> None:
+        """Serve. If canceled, end the application's lifespan: uvicorn logs the traceback of one that is canceled."""
+        try:
+            await super().serve(sockets)
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self.lifespan.shutdown()
+            raise
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]  # typed as a generator there
         """Capture nothing."""
