@@ -18,6 +18,17 @@ from turnwright_protocols.http_doors import BesidePages, door_routes, open_doors
 pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-sixteen-characters"  # noqa: S105 (of this test)
+#: Runs the command line where the libraries of two doors cannot be found.
+NO_LIBRARIES = """
+import sys
+from turnwright.cli import main
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("a2a", "mcp"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+main()
+"""
 HELLO = {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "hello"}]}]}
 
 
@@ -102,6 +113,17 @@ def test_command_refuses_other_doors(tmp_path: Path, options: list[str], words: 
     )
     assert answer.returncode == 2
     assert words in answer.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("door", ["a2a", "mcp"])
+def test_command_names_the_extra_of_a_door(tmp_path: Path, door: str) -> None:
+    options = ["--drive", "--http", door, "--port", "0", "--model", "openai/gpt-5-mini"]
+    command = [sys.executable, "-c", NO_LIBRARIES, "serve", *options]
+    environment = {**os.environ, "OPENAI_API_KEY": "x"}
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    remedy = f"pip install 'turnwright-protocols[{door}]'"
+    assert (answer.returncode, remedy in answer.stderr, "bug" in answer.stderr) == (2, True, False), answer.stderr
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from typer.core import TyperCommand, TyperGroup
 #: The beginning of the name of each package beside the engine.
 PACKAGE: Final = "turnwright-"
 #: The commands by what they are for, in the order of the help. Each name comes with the module that defines it, or
-#: with the package that adds it.
+#: with the package that adds it, and its extra.
 GROUPS: Final = {
     "Run": {
         "demo": "demo",
@@ -45,8 +45,8 @@ GROUPS: Final = {
     "Operate": {
         "worker": "worker",
         "mcp": "mcp",
-        "mcp serve": f"{PACKAGE}protocols",
-        "acp": f"{PACKAGE}protocols",
+        "mcp serve": f"{PACKAGE}protocols[mcp]",
+        "acp": f"{PACKAGE}protocols[acp]",
         "annotate": "annotate",
         "title": "sessions",
         "delete": "upkeep",

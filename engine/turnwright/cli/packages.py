@@ -3,6 +3,7 @@
 The engine imports none of them. A package adds a command by an entry point of the group `turnwright.commands`.
 """
 
+import shlex
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
@@ -12,13 +13,15 @@ from turnwright.errors import ConfigError
 
 #: The group of entry points that add commands: a name, and `module:function`.
 COMMANDS: Final = "turnwright.commands"
+#: The packages that another one needs. In a checkout, pip must be given them all.
+NEEDS: Final = {"turnwright-inspector": ("turnwright-audit", "turnwright-proof")}
 
 
 def load_command(name: str, package: str | None = None) -> Callable[..., object] | None:
     """Return the function of a command that a package adds, or None if none adds it.
 
     A name of two words, as `mcp serve`, is an entry point with a hyphen. `package` is the distribution that has the
-    command. Raises `ConfigError` if it is not installed.
+    command, with its extra if it needs one. Raises `ConfigError` if it is not installed.
     """
     from importlib.metadata import entry_points  # noqa: PLC0415 (loads `email`, and the help needs none of it)
 
@@ -42,9 +45,10 @@ def import_part(module: str, user: str) -> ModuleType:
 
 
 def missing_package(user: str, package: str) -> ConfigError:
-    """Make the error of a command or a flag whose package is not installed."""
-    folder = package.removeprefix("turnwright-")
+    """Make the error of a command or a flag whose package is not installed. `package` may have an extra."""
+    name = package.partition("[")[0]
+    folders = [f"packages/{part.removeprefix('turnwright-')}" for part in (*NEEDS.get(name, ()), package)]
     return ConfigError(
-        f"{user} is part of {package}, which is not installed: pip install {package}"
-        f" (in a checkout of Turnwright: pip install -e packages/{folder})"
+        f"{user} is part of {name}, which is not installed: pip install {shlex.quote(package)}"
+        f" (in a checkout of Turnwright: pip install {' '.join(f'-e {shlex.quote(folder)}' for folder in folders)})"
     )

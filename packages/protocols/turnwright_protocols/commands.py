@@ -54,8 +54,7 @@ def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None, *
             import_module(f"turnwright_protocols.{protocol}"), f"serve_{protocol}"
         )
     except ModuleNotFoundError as missing:
-        command = f"pip install 'turnwright-protocols[{protocol}]'"
-        raise ConfigError(f"serving {protocol} needs {missing.name}: {command}") from None
+        raise ConfigError(str(missing)) from None
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     opened = shared_store(store, create=True)
     opening: Opening = open_driver(opened, config_read, driving_model(config_read, flags.model), flags)

@@ -1,8 +1,8 @@
 """Several HTTP doors of one server, behind one gate."""
 
 import hmac
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 from starlette.requests import Request
@@ -20,8 +20,21 @@ from .http import Bounds, Gate, RefusedRequestError
 DOORS: Final = ("a2a", "mcp", "responses", "ui")
 
 
+@contextmanager
+def _required_libraries() -> Iterator[None]:
+    """Raise `ConfigError`, with the remedy, if the library of a door is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as missing:
+        raise ConfigError(f"--http: {missing}") from None
+
+
+@_required_libraries()
 def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]) -> list[Route]:
-    """Return the routes of the named doors, except `mcp`. Raises `ConfigError` for another name."""
+    """Return the routes of the named doors, except `mcp`.
+
+    Raises `ConfigError` for another name, or a library that is not installed.
+    """
     routes: list[Route] = []
     for door in doors:
         if door == "a2a":
@@ -47,12 +60,13 @@ def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequ
 async def open_doors(
     engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]
 ) -> AsyncIterator[list[BaseRoute]]:
-    """Yield the routes of the named doors, which work during the block. Raises `ConfigError` for another name."""
+    """Yield the routes of the named doors, which work during the block. Raises what `door_routes` raises."""
     routes: list[BaseRoute] = [*door_routes(engine, agents, gate, [door for door in doors if door != "mcp"])]
     if "mcp" not in doors:
         yield routes
         return
-    from .mcp import mcp_app  # noqa: PLC0415 (only the doors that are served)
+    with _required_libraries():
+        from .mcp import mcp_app  # noqa: PLC0415 (only the doors that are served)
 
     app = mcp_app(engine, agents, gate)
     async with app.router.lifespan_context(app):

@@ -1,5 +1,8 @@
 """The packages beside the engine: their commands, and the messages about a package that is not installed."""
 
+import json
+import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -35,6 +38,25 @@ sys.meta_path.insert(0, Missing())
 metadata.entry_points = lambda **_: ()
 main()
 """
+#: Prints the error of each public name of the protocols where their libraries cannot be found.
+NO_LIBRARIES: Final = """
+import json, sys
+from importlib import import_module
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("a2a", "acp", "ag_ui", "mcp", "starlette"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+errors = {}
+for protocol in sys.argv[1:]:
+    package = import_module(f"turnwright_protocols.{protocol}")
+    for name in package.__all__:
+        try:
+            getattr(package, name)
+        except ModuleNotFoundError as error:
+            errors[f"{protocol}.{name}"] = str(error)
+print(json.dumps(errors))
+"""
 
 
 def run_alone(*arguments: str) -> tuple[int, str]:
@@ -44,12 +66,41 @@ def run_alone(*arguments: str) -> tuple[int, str]:
     return ran.returncode, ran.stderr
 
 
+def required_folders(folder: str) -> set[str]:
+    """Return the folders of a package and of all packages that it needs."""
+    needs = [line.partition("=")[0] for line in PROJECTS[folder]["project"]["dependencies"]]
+    folders = [name.removeprefix(PACKAGE) for name in needs if name.startswith(PACKAGE)]
+    return {folder}.union(*map(required_folders, folders))
+
+
 @pytest.mark.parametrize("name", [name for name, place in PLACES.items() if place.startswith(PACKAGE)])
 def test_command_of_a_missing_package_names_the_package(name: str) -> None:
-    code, message = run_alone(name)
+    """Both commands of the message can be typed: pip finds each package and extra, in a checkout too."""
+    package, _, extra = PLACES[name].rstrip("]").partition("[")
+    code, message = run_alone(*name.split())
     assert code == 2
-    assert f"turnwright {name} is part of {PLACES[name]}, which is not installed: pip install {PLACES[name]}" in message
-    assert f"pip install -e packages/{PLACES[name].removeprefix(PACKAGE)}" in message
+    assert f"turnwright {name} is part of {package}, which is not installed: pip install {package}" in (
+        message.replace("'", "")
+    )
+    anywhere, checkout = (shlex.split(command) for command in re.findall(r"pip install ([^()]+)", message))
+    folder = package.removeprefix(PACKAGE)
+    assert anywhere == [PLACES[name]]
+    assert checkout[-1] == f"packages/{PLACES[name].removeprefix(PACKAGE)}"
+    assert {place.partition("[")[0] for place in checkout[1::2]} == {f"packages/{f}" for f in required_folders(folder)}
+    assert not extra or extra in PROJECTS[folder]["project"]["optional-dependencies"]
+
+
+def test_protocol_without_its_library_names_the_extra() -> None:
+    extras = PROJECTS["protocols"]["project"]["optional-dependencies"]
+    protocols = {extra.replace("-", "_"): extra for extra in extras}
+    ran = subprocess.run([sys.executable, "-c", NO_LIBRARIES, *protocols], capture_output=True, text=True, check=True)
+    errors: dict[str, str] = json.loads(ran.stdout)
+    for name, error in errors.items():
+        extra = protocols[name.partition(".")[0]]
+        assert re.fullmatch(
+            rf"turnwright_protocols\.{name} needs \w+: pip install 'turnwright-protocols\[{extra}\]'", error
+        )
+    assert {name.partition(".")[0] for name in errors} == protocols.keys()
 
 
 @pytest.mark.parametrize(

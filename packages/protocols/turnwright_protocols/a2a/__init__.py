@@ -3,9 +3,26 @@
 Needs `pip install 'turnwright-protocols[a2a]'`. `docs/a2a.md` has the mapping.
 """
 
-from turnwright_protocols.http import Bounds, Gate
+from typing import TYPE_CHECKING
 
-from .routes import a2a_routes
-from .task_encoder import TaskEncoder
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from turnwright_protocols.http import Bounds, Gate
+
+    from .routes import a2a_routes
+    from .task_encoder import TaskEncoder
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Bounds": "turnwright_protocols.http",
+            "Gate": "turnwright_protocols.http",
+            "TaskEncoder": ".task_encoder",
+            "a2a_routes": ".routes",
+        },
+        extra="turnwright-protocols[a2a]",
+    )
 
 __all__ = ["Bounds", "Gate", "TaskEncoder", "a2a_routes"]

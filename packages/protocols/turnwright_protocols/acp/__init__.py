@@ -3,6 +3,21 @@
 Needs `pip install 'turnwright-protocols[acp]'`. `docs/acp.md` has the mapping, and the settings of editors.
 """
 
-from .acp_agent import AcpAgent, serve_acp
+from typing import TYPE_CHECKING
+
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from .acp_agent import AcpAgent, serve_acp
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "AcpAgent": ".acp_agent",
+            "serve_acp": ".acp_agent",
+        },
+        extra="turnwright-protocols[acp]",
+    )
 
 __all__ = ["AcpAgent", "serve_acp"]

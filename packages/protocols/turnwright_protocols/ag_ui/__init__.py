@@ -3,8 +3,27 @@
 Needs `pip install 'turnwright-protocols[ag-ui]'`. `docs/ag-ui.md` has the mapping of events.
 """
 
-from .encoder import AgUiEncoder, encode_events, to_sse
-from .messages import messages_of
-from .run_input import RunRequest, read_input
+from typing import TYPE_CHECKING
+
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from .encoder import AgUiEncoder, encode_events, to_sse
+    from .messages import messages_of
+    from .run_input import RunRequest, read_input
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "AgUiEncoder": ".encoder",
+            "RunRequest": ".run_input",
+            "encode_events": ".encoder",
+            "messages_of": ".messages",
+            "read_input": ".run_input",
+            "to_sse": ".encoder",
+        },
+        extra="turnwright-protocols[ag-ui]",
+    )
 
 __all__ = ["AgUiEncoder", "RunRequest", "encode_events", "messages_of", "read_input", "to_sse"]

@@ -3,9 +3,27 @@
 Needs `pip install 'turnwright-protocols[mcp]'`. `docs/mcp-server.md` has the mapping.
 """
 
-from turnwright_protocols.http import Bounds, Gate
+from typing import TYPE_CHECKING
 
-from .app import mcp_app
-from .server import mcp_server, serve_mcp
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from turnwright_protocols.http import Bounds, Gate
+
+    from .app import mcp_app
+    from .server import mcp_server, serve_mcp
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Bounds": "turnwright_protocols.http",
+            "Gate": "turnwright_protocols.http",
+            "mcp_app": ".app",
+            "mcp_server": ".server",
+            "serve_mcp": ".server",
+        },
+        extra="turnwright-protocols[mcp]",
+    )
 
 __all__ = ["Bounds", "Gate", "mcp_app", "mcp_server", "serve_mcp"]

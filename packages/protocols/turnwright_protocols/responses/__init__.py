@@ -3,9 +3,27 @@
 Needs `pip install 'turnwright-protocols[responses]'`. `docs/responses.md` has the mapping.
 """
 
-from turnwright_protocols.http import Bounds, Gate
+from typing import TYPE_CHECKING
 
-from .response_encoder import ResponseEncoder, ResponseOptions
-from .routes import responses_routes
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from turnwright_protocols.http import Bounds, Gate
+
+    from .response_encoder import ResponseEncoder, ResponseOptions
+    from .routes import responses_routes
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Bounds": "turnwright_protocols.http",
+            "Gate": "turnwright_protocols.http",
+            "ResponseEncoder": ".response_encoder",
+            "ResponseOptions": ".response_encoder",
+            "responses_routes": ".routes",
+        },
+        extra="turnwright-protocols[responses]",
+    )
 
 __all__ = ["Bounds", "Gate", "ResponseEncoder", "ResponseOptions", "responses_routes"]

@@ -3,10 +3,28 @@
 Needs `pip install 'turnwright-protocols[ui]'`. `docs/ui-stream.md` has the mapping.
 """
 
-from turnwright_protocols.http import Bounds, Gate
+from typing import TYPE_CHECKING
 
-from .chunks import ChunkEncoder
-from .messages import chat_messages
-from .routes import ui_routes
+from turnwright._base.lazy_imports import lazy_imports
+
+# Lazily, so that the error of a missing library says how to install it.
+if TYPE_CHECKING:
+    from turnwright_protocols.http import Bounds, Gate
+
+    from .chunks import ChunkEncoder
+    from .messages import chat_messages
+    from .routes import ui_routes
+else:
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            "Bounds": "turnwright_protocols.http",
+            "ChunkEncoder": ".chunks",
+            "Gate": "turnwright_protocols.http",
+            "chat_messages": ".messages",
+            "ui_routes": ".routes",
+        },
+        extra="turnwright-protocols[ui]",
+    )
 
 __all__ = ["Bounds", "ChunkEncoder", "Gate", "chat_messages", "ui_routes"]
