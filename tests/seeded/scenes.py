@@ -46,6 +46,11 @@ SCENES: Final[Mapping[str, Scene]] = {
         "invariant_cents_are_the_price",
         (SceneTurn((_ask("book_receipt", items=[{"title": "a pen", "price": 0.29}]), "Done.")),),
     ),
+    "early_hold": Scene(
+        "HOLDS has an item twice",
+        (SceneTurn((_ask("book_table", guests=2), "Done."), answers=({"question-1": "inside"},)),),
+        without_duplicates="HOLDS",
+    ),
     "empty_day": Scene(
         "next_appointment raises ValueError", (SceneTurn((_ask("next_appointment", day="Tuesday"), "Done.")),)
     ),
@@ -56,6 +61,9 @@ SCENES: Final[Mapping[str, Scene]] = {
     "foreign_tenant": Scene(
         "invariant_companies_see_their_own_tickets",
         (SceneTurn((_ask("list_tickets"), "Done."), metadata={"company": "zeta"}),),
+    ),
+    "kept_lock": Scene(
+        "the turn never ends", (SceneTurn((_ask("print_label", order="C1"), _ask("print_label", order="A1"), "Done.")),)
     ),
     "late_question": Scene(
         "invariant_refunds_wait_for_their_answers",

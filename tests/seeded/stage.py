@@ -59,6 +59,8 @@ class Scene:
     turns: tuple[SceneTurn, ...]
     #: Whether threads are to take their time; else no time passes while all wait.
     real_time: bool = False
+    #: The name of a list of the outside world that has no item twice.
+    without_duplicates: str = ""
 
 
 class Stage:
@@ -78,6 +80,9 @@ class Stage:
         for turn in scene.turns:
             play_turn = self._watch_loop if scene.real_time else self._play_turn
             clock.run(partial(play_turn, turn), real_time=scene.real_time)
+        items = getattr(self._module, scene.without_duplicates, ())
+        if len({*items}) < len(items):
+            self.faults.append(f"{scene.without_duplicates} has an item twice")
 
     async def _watch_loop(self, turn: SceneTurn) -> None:
         """Play a turn, and count how often the event loop comes round."""

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -433,6 +434,84 @@ def test_effect_of_an_idempotent_tool_that_happens_twice_is_reported(tmp_path: P
     assert fault.startswith(
         "print_stamp: is declared idempotent, and a call that ran again after a crash added to FILE"
     )
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("counted", [False, True])
+def test_effect_before_a_question_that_is_repeated_is_a_fault(guarded: bool, counted: bool) -> None:
+    """Without an invariant, of data that grow and of a number. A table may be held once for each call, and released."""
+    module = here()
+    holds: list[str] = []
+    free = {"tables": 10}
+    at_work: list[str] = []
+    vars(module).update(HOLDS=holds, FREE=free, AT_WORK=at_work)
+
+    @tool
+    async def hold(ctx: ToolContext) -> str:
+        """Hold a table."""
+        at_work.append(ctx.call_id)
+        try:
+            if not (guarded and ctx.idempotency_key in holds):
+                holds.extend([] if counted and not guarded else [ctx.idempotency_key])
+                free["tables"] -= counted
+            return ctx.ask("Where?")
+        finally:
+            at_work.pop()
+
+    def reset() -> None:
+        holds.clear()
+        free["tables"] = 10
+
+    report = fuzz_desk(Desk(Agent(name="Desk"), (hold,), modules=(module,), reset=reset), examples=20, seed=1)
+    place = "FREE.tables" if counted else "HOLDS"
+    assert (report.fault is None) is guarded
+    assert guarded or str(report.fault).startswith(f"hold: call call00001 changes {place} (")
+
+
+LOCKS: Final = (
+    *(asyncio.Lock, threading.Lock, anyio.Lock),
+    *(asyncio.Semaphore, partial(threading.BoundedSemaphore, 2), partial(anyio.Semaphore, 1)),
+)
+
+
+@pytest.mark.parametrize("make_lock", LOCKS)
+def test_lock_that_an_error_keeps_is_a_fault(
+    make_lock: "Callable[[], threading.Lock | asyncio.Lock | anyio.Lock]",
+) -> None:
+    """The case becomes smaller, although the lock is the module's."""
+    lock = make_lock()
+    module = module_with(LOCKS={"printer": lock})
+
+    @tool(timeout=1)
+    async def print_page(page: Literal[1, 2]) -> str:
+        """Print a page, and refuse the second one."""
+        acquired = lock.acquire()
+        if not isinstance(acquired, bool):
+            await acquired
+        if page > 1:
+            raise ToolError("there is one page")
+        lock.release()
+        return "printed"
+
+    report = fuzz_desk(Desk(Agent(name="Desk"), (print_page,), modules=(module,)), examples=20, seed=1)
+    assert str(report.fault).startswith("print_page: call call00001 acquires LOCKS.printer, raises ToolError, and does")
+    assert len(report.case) == 1
+
+
+def test_lock_of_a_module_outlives_the_event_loop_of_a_case() -> None:
+    """Calls that wait for it bind it to their loop."""
+    lock = asyncio.Lock()
+
+    @tool
+    async def print_page() -> str:
+        """Print a page."""
+        async with lock:
+            await anyio.sleep(1)
+        return "printed"
+
+    desk = Desk(Agent(name="Desk"), (print_page,), modules=(module_with(LOCK=lock),))
+    for _ in range(2):
+        assert_case(desk, (Visit(replies=(asks_for(("print_page", {}), ("print_page", {})),)),))
 
 
 def test_calls_run_in_parallel_and_visits_together() -> None:

@@ -40,6 +40,7 @@ from turnwright_testing.reached import Reached, ReachedTurns, name_of
 from .checks import Checks
 from .desk import Desk
 from .hang_watch import BlockedLoopError, HangWatch, daemon_threads
+from .locks import free_locks, held_locks
 from .own_words import OwnWords
 from .visit import Reply, Visit, Visits
 from .watched_tool import ToolWatch, place_in_threads, place_of_frame, waiting_functions
@@ -137,7 +138,7 @@ class Rehearsal:
         self._own_words = OwnWords()
         self._checks = Checks(desk.invariants, reached, self._own_words)
         self._disk: Store = MemoryStore()
-        self._tool_watch = ToolWatch(desk.files, self._note)
+        self._tool_watch = ToolWatch(desk.modules, desk.files, self._note)
         self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
         self._agent = without_models(desk.agent)
         self._agents = [
@@ -198,6 +199,7 @@ class Rehearsal:
     def _play_visits(self) -> None:
         self._let_threads_end()
         self._desk.reset()
+        locks = held_locks(self._desk.modules)
         try:
             with self._watch.alarm(), daemon_threads():
                 options = {"loop_factory": self._watch.make_loop}
@@ -213,6 +215,8 @@ class Rehearsal:
             if isinstance(error, BlockedLoopError):  # noted as a hang
                 return
             self._note(self._subject(), "the engine raises", f"the engine raises {type(error).__name__}: {error}")
+        finally:
+            free_locks(self._desk.modules, locks)
 
     async def _play(self) -> None:
         loop = self._watch.loop

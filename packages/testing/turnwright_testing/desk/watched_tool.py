@@ -2,15 +2,16 @@
 
 import asyncio
 import copy
+import dataclasses
 import inspect
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Final, Protocol
 
 import anyio
@@ -24,6 +25,8 @@ from turnwright_states import Decision
 from turnwright_states.limits import TOOL_TIMEOUT
 
 from .hang_watch import BlockedLoopError, voluntary_waits
+from .locks import held_locks
+from .world import amounts_of, changes
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
 _ASLEEP: Final = 0.1
@@ -36,11 +39,19 @@ _MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, Generato
 
 @dataclass(slots=True)
 class Work:
-    """A call at work. `coroutine` is the tool's own work, which has the place where it waits."""
+    """A call at work. `coroutine` is the tool's own work, which has the place where it waits.
+
+    `amounts` and `locks` are those of the outside world when it started; `is_alone` says whether no other call was at
+    work since then. `questions` counts those that it asked in the middle of its work.
+    """
 
     turn: str
     call: str
     tool: str
+    amounts: Mapping[str, float]
+    locks: Mapping[str, int]
+    is_alone: bool
+    questions: int = 0
     coroutine: Coroutine[object, object, object] | None = None
 
     def where(self, files: frozenset[str]) -> str:
@@ -55,13 +66,16 @@ class OnFault(Protocol):
 
 
 class ToolWatch:
-    """Watches tools, and calls `on_fault` with their faults."""
+    """Watches the tools of a desk with these modules and files, and calls `on_fault` with their faults."""
 
-    def __init__(self, files: frozenset[str], on_fault: OnFault) -> None:
+    def __init__(self, modules: Sequence[ModuleType], files: frozenset[str], on_fault: OnFault) -> None:
         self.running: dict[tuple[str, str], Work] = {}
         #: The calls that have an approval as their answer, which they do not have by themselves.
         self.approved: set[tuple[str, str]] = set()
         self.files = files
+        #: The number of the question at which each call paused, and what it changed before.
+        self._pauses: dict[tuple[str, str], tuple[int, Mapping[str, float]]] = {}
+        self._modules = modules
         self._on_fault = on_fault
 
     def watch(self, tool: Tool) -> Tool:
@@ -82,10 +96,26 @@ class ToolWatch:
             raise
 
     async def _execute(self, tool: Tool, values: Mapping[str, object], context: ToolContext) -> object:
-        work = Work(context.turn_id, context.call_id, tool.name)
-        if (context.turn_id, context.call_id) in self.approved:
-            context = replace(context, answers=(GivenAnswer(Decision.APPROVE), *context.answers))
-        self.running[context.turn_id, context.call_id] = work
+        key, amounts = (context.turn_id, context.call_id), amounts_of(self._modules) if tool.takes_context else {}
+        work = Work(*key, tool.name, amounts, held_locks(self._modules), is_alone=not self.running)
+        for parallel_work in self.running.values():
+            parallel_work.is_alone = False
+        answers = (GivenAnswer(Decision.APPROVE),) if key in self.approved else ()
+        fields = {field.name: getattr(context, field.name) for field in dataclasses.fields(context)}
+        fields["answers"] = (*answers, *context.answers)
+        self.running[key] = work
+        try:
+            return await self._run(tool, values, _WatchedContext(**fields, on_ask=partial(self._compare, work)), work)
+        except BaseException as error:
+            if work.is_alone:
+                self._look_for_kept_lock(work, error)
+            if work.is_alone and isinstance(error, NeedsPersonError):
+                self._pauses[key] = work.questions, changes(work.amounts, amounts_of(self._modules))
+            raise
+        finally:
+            del self.running[key]
+
+    async def _run(self, tool: Tool, values: Mapping[str, object], context: ToolContext, work: Work) -> object:
         started, start = tool.execute(values, context), anyio.current_time()
         work.coroutine = started if inspect.iscoroutine(started) else None
         try:
@@ -105,8 +135,29 @@ class ToolWatch:
             if not any(holds(error, kind) for kind in (*_MEANT, BlockedLoopError, anyio.get_cancelled_exc_class())):
                 self._on_fault(tool.name, f"raises {type(error).__name__}", self._describe(error))
             raise
-        finally:
-            del self.running[context.turn_id, context.call_id]
+
+    def _compare(self, work: Work) -> None:
+        """Compare what a call changed before a question, which has its answer, with the change before it paused there.
+
+        The call runs from its beginning again: what it changes before its question, it changes once for each run.
+        """
+        work.questions += 1
+        number, earlier_changes = self._pauses.get((work.turn, work.call), (0, {}))
+        if not work.is_alone or number != work.questions:
+            return
+        now = amounts_of(self._modules)
+        for name, change in changes(work.amounts, now).items():
+            if earlier_changes.get(name) == change:
+                text = f"call {work.call} changes {name} ({work.amounts[name]} to {now[name]}) before its question"
+                self._on_fault(work.tool, "repeats an effect", f"{text}, and again when it is answered")
+
+    def _look_for_kept_lock(self, work: Work, error: BaseException) -> None:
+        if isinstance(error, anyio.get_cancelled_exc_class()) and place_in_threads(self.files):
+            return  # the thread still runs
+        for name, times in held_locks(self._modules).items():
+            if times > work.locks.get(name, min(times, 0)):
+                text = f"call {work.call} acquires {name}, raises {type(error).__name__}, and does not release it"
+                self._on_fault(work.tool, "keeps a lock", text)
 
     def _describe(self, error: BaseException) -> str:
         place = place_of_error(error, self.files)
@@ -114,6 +165,18 @@ class ToolWatch:
 
     def _blocks(self, work: Work, seconds: float) -> None:
         self._on_fault(work.tool, "blocks the event loop", f"blocks the event loop for {seconds:.2f} s", is_timed=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WatchedContext(ToolContext):
+    """The context of a call that says when the call asks in the middle of its work."""
+
+    on_ask: Callable[[], None]
+
+    def ask(self, question: str, choices: Sequence[str] = (), *, expires_in: float | None = None) -> str:
+        """See `ToolContext.ask`."""
+        self.on_ask()
+        return ToolContext.ask(self, question, choices, expires_in=expires_in)
 
 
 class _Sections:

@@ -1,7 +1,7 @@
 """The outside world of a desk, as far as it can be seen: the data, files and rows that its modules name."""
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from types import ModuleType
@@ -9,6 +9,8 @@ from typing import Final
 
 _MOST_ROWS: Final = 1000
 _MOST_FILES: Final = 100
+#: How deep containers and objects are searched.
+_DEEPEST: Final = 3
 #: Containers whose items are counted.
 _CONTAINERS: Final = (list, dict, set, Mapping)
 #: The beginning of a file that is a database.
@@ -60,6 +62,37 @@ def sizes_of(modules: Sequence[ModuleType], is_lasting: bool = False) -> dict[st
     return dict(_sizes(measured_values))
 
 
+def amounts_of(modules: Sequence[ModuleType]) -> dict[str, float]:
+    """Return `sizes_of` the modules, and their numbers, each by its place, as `BALANCES.ann`."""
+    leaves = leaves_of(modules)
+    return sizes_of(modules) | {name: leaf for name, leaf in leaves if isinstance(leaf, int | float)}
+
+
+def leaves_of(modules: Sequence[ModuleType]) -> Iterator[tuple[str, object]]:
+    """Yield what the modules name, and what is in their containers and objects, each by its place."""
+    names = {module.__name__ for module in modules}
+    for module in modules:
+        for name, value in vars(module).items():
+            if not name.startswith("__"):
+                yield from _leaves(name, value, names, 0)
+
+
+def _leaves(place: str, value: object, modules: Collection[str], depth: int) -> Iterator[tuple[str, object]]:
+    items: Iterable[tuple[object, object]] = ()
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        items = value.items()
+    elif isinstance(value, list | tuple):
+        items = enumerate(value)
+    elif type(value).__module__ in modules or (isinstance(value, type) and value.__module__ in modules):
+        items = [item for item in getattr(value, "__dict__", {}).items() if not item[0].startswith("__")]
+    else:
+        yield place, value
+    for key, item in [*items][:_MOST_ROWS]:
+        yield from _leaves(f"{place}.{key}", item, modules, depth + 1)
+
+
 def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
     for name, value in values:
         if name.startswith("__"):
@@ -96,3 +129,8 @@ def _items(value: object) -> Sequence[object]:
 def grown(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     """Return the containers that have more than before, each as `ORDERS (1 to 2)`."""
     return [f"{name} ({before[name]} to {size})" for name, size in after.items() if size > before.get(name, size)]
+
+
+def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
+    """Return by how much each amount has changed that was there before."""
+    return {name: amount - before[name] for name, amount in after.items() if before.get(name, amount) != amount}
