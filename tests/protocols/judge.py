@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tests.servers.forked_python import Program, Python
+
 HERE: Final = Path(__file__).parent
 NODE: Final = shutil.which("node") or ""
 NODE_MODULES: Final = (
@@ -24,15 +26,11 @@ _LINE: Final = re.compile(r"(PASS|FAIL|SKIP) (\w+)(?:: (.*))?")
 
 
 @contextmanager
-def serving(door: str, store: Path) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve the subject in a process of its own during the block. Yields its address and the process."""
-    command = [sys.executable, "-m", "tests.protocols.subject_server", door, f"sqlite:///{store}/turns.db"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=HERE.parents[1]) as server:
-        try:
-            assert server.stdout is not None
-            yield f"http://127.0.0.1:{int(server.stdout.readline())}", server
-        finally:
-            server.kill()
+def serving(python: Python, door: str, store: Path) -> Iterator[tuple[str, Program]]:
+    """Serve the subject in a process of its own during the block. Yields its address and the program."""
+    words = ("-m", "tests.protocols.subject_server", door, f"sqlite:///{store}/turns.db")
+    with python.start(*words, folder=HERE.parents[1]) as server:
+        yield f"http://127.0.0.1:{int(server.stdout.readline())}", server
 
 
 def run_judge(script: str, *arguments: str, folder: Path, seconds: float = 240) -> dict[str, tuple[str, str]]:

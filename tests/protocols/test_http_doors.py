@@ -1,9 +1,6 @@
 """Several doors of one server: one gate, beside the pages of the inspector."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import httpx
 import pytest
@@ -14,6 +11,9 @@ from tests.protocols.subject import AGENT, make_engine
 from turnwright.errors import ConfigError
 from turnwright_protocols.http import Bounds
 from turnwright_protocols.http_doors import BesidePages, door_routes, open_doors, token_gate
+
+if TYPE_CHECKING:
+    from tests.engine.cli.fixtures import Cli
 
 pytestmark = pytest.mark.anyio
 
@@ -105,14 +105,10 @@ async def test_unknown_door_is_refused() -> None:
         (["--drive", "--http", "smtp", "--port", "0", "--model", "openai/gpt-5-mini"], "no protocol 'smtp'"),
     ],
 )
-def test_command_refuses_other_doors(tmp_path: Path, options: list[str], words: str) -> None:
-    command = [sys.executable, "-m", "turnwright", "serve", *options]
-    environment = {**os.environ, "OPENAI_API_KEY": "x"}
-    answer = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=environment
-    )
-    assert answer.returncode == 2
-    assert words in answer.stderr
+def test_command_refuses_other_doors(cli: "Cli", options: list[str], words: str) -> None:
+    answer = cli.run("serve", *options)
+    assert answer.code == 2
+    assert words in answer.err
 
 
 @pytest.mark.slow
@@ -127,30 +123,16 @@ def test_command_names_the_extra_of_a_door(tmp_path: Path, door: str) -> None:
 
 
 @pytest.mark.slow
-def test_command_serves_mcp_and_logs_no_fault_of_a_client(tmp_path: Path) -> None:
+def test_command_serves_mcp_and_logs_no_fault_of_a_client(cli: "Cli") -> None:
     options = ["--drive", "--http", "a2a,mcp", "--port", "0", "--model", "openai/gpt-5-mini", "--token", TOKEN]
-    environment = {**os.environ, "OPENAI_API_KEY": "x"}
-    log = tmp_path / "stderr"
-    with log.open("w") as errors:
-        server = subprocess.Popen(
-            [sys.executable, "-m", "turnwright", "serve", *options],
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            cwd=tmp_path,
-            env=environment,
-        )
+    server = cli.start("serve", *options)
     headers = {"authorization": f"Bearer {TOKEN}", "a2a-version": "1.0"}
-    with server, httpx.Client(headers=headers, timeout=60) as program:
-        try:
-            assert server.stdout is not None
-            address = server.stdout.readline().partition("/?")[0]
-            for method, params in (("Nothing", {}), ("SendMessage", {"message": 7}), ("message/send", {"message": 7})):
-                call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-                assert "error" in program.post(address, json=call).json()
-            call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
-            accept = {"accept": "application/json, text/event-stream"}
-            assert "jsonrpc" in program.post(f"{address}/mcp", json=call, headers=accept).text
-        finally:
-            server.terminate()
-    assert log.read_text() == ""
+    with httpx.Client(headers=headers, timeout=60) as program:
+        address = server.shows("http").partition("/?")[0]
+        for method, params in (("Nothing", {}), ("SendMessage", {"message": 7}), ("message/send", {"message": 7})):
+            call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            assert "error" in program.post(address, json=call).json()
+        call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {}}
+        accept = {"accept": "application/json, text/event-stream"}
+        assert "jsonrpc" in program.post(f"{address}/mcp", json=call, headers=accept).text
+    assert server.terminate().done().err == ""

@@ -1,7 +1,7 @@
 """Asks the nursery for a process. As a script it is used in place of `python` where a shell starts programs.
 
-Its arguments are then the socket of the nursery and those of `python`. It ends as the program does. To kill it does
-not kill the program. It imports little, because it is a new interpreter each time.
+Its arguments are then the socket of the nursery and those of `python`. It ends as the program does, and the
+nursery kills the program if it is killed. It imports little, because it is a new interpreter each time.
 """
 
 import json

@@ -61,10 +61,15 @@ class Program:
     def __init__(self, process: Process, stdin: IO[str], stdout: IO[str]) -> None:
         self._process, self.stdin, self.stdout = process, stdin, stdout
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def send(self, number: signal.Signals) -> None:
         """Send it a signal, if it still runs."""
         with suppress(ProcessLookupError):
-            os.kill(self._process.pid, number)
+            os.kill(self.pid, number)
 
     def wait(self) -> int:
         """Wait for its end, and return its exit code."""
@@ -94,7 +99,7 @@ class Python:
 
     @property
     def command(self) -> list[str]:
-        """The command in place of `python` where other programs start it. To kill its process kills no program."""
+        """The command in place of `python` where other programs start it. If it is killed, so is the program."""
         client = ["-I", "-S", fork_client.__file__, str(self.nursery)]
         return [sys.executable, *(client if self.nursery else ())]
 

@@ -5,7 +5,7 @@ process like any other: it has its own streams, environment and folder, takes si
 
 Run as a script with the path of a socket to listen on. A client sends one JSON object with `words`, `env`, `folder` and
 `terminal`, and three file descriptors; it is sent two lines: the process id, and, when that has ended, its exit code.
-The nursery ends when its standard input does.
+It kills what runs for a client that is gone. The nursery ends when its standard input does.
 """
 
 import atexit
@@ -16,6 +16,7 @@ import json
 import os
 import runpy
 import select
+import signal
 import socket
 import sys
 import termios
@@ -23,6 +24,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -66,6 +68,24 @@ class Request(TypedDict):
     """Standard input is the terminal that controls the process."""
 
 
+@dataclass(frozen=True)
+class Child:
+    """A forked process, a descriptor that is ready when it ends, and the connection to the client."""
+
+    pid: int
+    ending: int
+    client: socket.socket
+
+    def bury(self) -> None:
+        """Send the exit code to the client. If the client is gone, kill the process first."""
+        if not select.select([self.ending], [], [], 0)[0]:
+            os.kill(self.pid, signal.SIGKILL)
+        os.close(self.ending)
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        with self.client, suppress(OSError):
+            self.client.sendall(f"{code}\n".encode())
+
+
 def serve(path: str) -> Request:
     """Fork for every client. It returns in each child, with what the client asked for.
 
@@ -76,35 +96,40 @@ def serve(path: str) -> Request:
     listener.bind(unready)
     listener.listen()
     Path(unready).rename(path)  # a client that sees the path may connect
-    children: dict[int, tuple[int, socket.socket]] = {}
-    while 0 not in (ready := select.select([0, listener.fileno(), *children], [], [])[0]):
-        for descriptor in children.keys() & ready:
-            pid, client = children.pop(descriptor)
-            os.close(descriptor)
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-            with client, suppress(OSError):  # a test that failed waits for nobody
-                client.sendall(f"{code}\n".encode())
+    children: list[Child] = []
+    while True:
+        descriptors = (descriptor for child in children for descriptor in (child.ending, child.client.fileno()))
+        ready = select.select([0, listener.fileno(), *descriptors], [], [])[0]
+        if 0 in ready:
+            sys.exit()
+        for child in [child for child in children if child.ending in ready or child.client.fileno() in ready]:
+            children.remove(child)
+            child.bury()
         if listener.fileno() not in ready:
             continue
-        client, _ = listener.accept()
-        message, streams, _, _ = socket.recv_fds(client, 2**20, 3)
-        for word, preparation in LATER.items():
-            if word in message:
-                preparation()
-        request: Request = json.loads(message)
+        client, request, streams = accept(listener)
         pid = os.fork()
         if pid == 0:
-            for connection in (listener, client, *(waiting for _, waiting in children.values())):
+            for connection in (listener, client, *(child.client for child in children)):
                 connection.close()
-            for descriptor in children:
-                os.close(descriptor)
+            for child in children:
+                os.close(child.ending)
             become(request, streams)
             return request
         for stream in streams:
             os.close(stream)
-        children[os.pidfd_open(pid)] = pid, client
+        children.append(Child(pid, os.pidfd_open(pid), client))
         client.sendall(f"{pid}\n".encode())
-    sys.exit()
+
+
+def accept(listener: socket.socket) -> tuple[socket.socket, Request, list[int]]:
+    """Return a client, what it asks for, and the streams for that. What the program needs is then imported."""
+    client, _ = listener.accept()
+    message, streams, _, _ = socket.recv_fds(client, 2**20, 3)
+    for word, preparation in LATER.items():
+        if word in message:
+            preparation()
+    return client, json.loads(message), streams
 
 
 @cache
@@ -133,6 +158,14 @@ LATER: Final[dict[bytes, Callable[[], None]]] = {
     b"acp": partial(prepare, ("acp", "turnwright_protocols.acp.acp_agent")),
     b"fuzz": prepare_fuzzing,
     b"postgresql:": partial(prepare, ("psycopg_pool", "turnwright.store.postgres.store")),
+    b"protocols.subject": partial(
+        prepare,
+        (
+            *(f"turnwright_protocols.{door}" for door in ("a2a.routes", "ag_ui", "responses.routes", "ui.routes")),
+            "turnwright_protocols.http_doors",
+            "uvicorn.protocols.http.h11_impl",
+        ),
+    ),
     b"serve": partial(prepare, ("turnwright_inspector.app", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl")),
 }
 

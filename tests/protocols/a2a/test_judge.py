@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.protocols.judge import HERE, NODE_MODULES, run_judge, serving
+from tests.servers.forked_python import Python
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,9 +24,9 @@ pytestmark = [
 
 
 @pytest.mark.parametrize("binding", [[], ["--rest"]], ids=["json_rpc", "rest"])
-def test_client_passes_every_capability(tmp_path: Path, binding: list[str]) -> None:
+def test_client_passes_every_capability(tmp_path: Path, python: Python, binding: list[str]) -> None:
     pid_file = tmp_path / "pid"
-    with serving("a2a", tmp_path) as (address, server):
+    with serving(python, "a2a", tmp_path) as (address, server):
         pid_file.write_text(str(server.pid), encoding="utf-8")
         words = [sys.executable, "-m", "tests.protocols.restart_server", str(pid_file), "a2a"]
         words += [f"sqlite:///{tmp_path}/turns.db", address.rpartition(":")[2]]

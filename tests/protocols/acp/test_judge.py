@@ -4,11 +4,11 @@
 folder.
 """
 
-import sys
 from pathlib import Path
 
 import pytest
 from tests.protocols.judge import HERE, NODE_MODULES, run_judge
+from tests.servers.forked_python import Python
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,11 +25,11 @@ NOT_OFFERED = {
 }
 
 
-def test_client_passes_every_capability(tmp_path: Path) -> None:
+def test_client_passes_every_capability(tmp_path: Path, python: Python) -> None:
     root = str(HERE.parents[1])
     code = f"import sys; sys.path.insert(0, {root!r}); sys.argv[1:] = [sys.argv[-1]]; import runpy; "
     code += "runpy.run_module('tests.protocols.acp_server', run_name='__main__')"
-    verdicts = run_judge("acp_judge.mjs", "--", sys.executable, "-c", code, "{STORE}", folder=tmp_path, seconds=560)
+    verdicts = run_judge("acp_judge.mjs", "--", *python.command, "-c", code, "{STORE}", folder=tmp_path, seconds=560)
     assert {name: why for name, (verdict, why) in verdicts.items() if verdict == "FAIL"} == {}
     assert {name for name, (verdict, _) in verdicts.items() if verdict == "SKIP"} == NOT_OFFERED.keys()
     assert len(verdicts) == 48

@@ -1,6 +1,5 @@
 """An agent process that is killed in the middle of a turn, and the official Python client before and after it."""
 
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,6 +14,7 @@ from acp.client.connection import ClientSideConnection
 from acp.helpers import text_block
 from tests.protocols.acp.test_agent import Editor
 from tests.protocols.subject import make_engine
+from tests.servers.forked_python import Python
 
 from turnwright import Outcome
 
@@ -40,20 +40,20 @@ async def wait_until(is_there: Callable[[], bool]) -> None:
 
 
 @asynccontextmanager
-async def serving(folder: Path) -> AsyncIterator[Process]:
+async def serving(python: Python, folder: Path) -> AsyncIterator[Process]:
     """Start the subject in a process of its own."""
     editor = Editor()
     client: Any = editor
-    module = ("-m", "tests.protocols.acp_server", str(folder))
-    agent = spawn_agent_process(client, sys.executable, *module, use_unstable_protocol=True)
+    command = [*python.command, "-m", "tests.protocols.acp_server", str(folder)]
+    agent = spawn_agent_process(client, *command, use_unstable_protocol=True)
     async with agent as (connection, process):
         await connection.initialize(1, schema.ClientCapabilities())
         yield Process(editor, connection, process.kill)
 
 
-async def kill_during(folder: Path, word: str, *, inside: str) -> str:
+async def kill_during(python: Python, folder: Path, word: str, *, inside: str) -> str:
     """Send a word to an agent, and kill it with SIGKILL in the tool, or while its permission is open."""
-    async with serving(folder) as process:
+    async with serving(python, folder) as process:
         session = (await process.connection.new_session(str(folder))).session_id
         editor = process.editor
         editor.waits = anyio.Event()
@@ -71,11 +71,11 @@ async def kill_during(folder: Path, word: str, *, inside: str) -> str:
 
 
 async def test_prompt_after_a_kill_inside_a_tool_works_at_once(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+    tmp_path: Path, python: Python, record_property: Callable[[str, object], None]
 ) -> None:
     """It does not wait for the lease of the killed process, which is still there: its seconds are in the report."""
-    session = await kill_during(tmp_path, "slow", inside="tool")
-    async with serving(tmp_path) as process:
+    session = await kill_during(python, tmp_path, "slow", inside="tool")
+    async with serving(python, tmp_path) as process:
         await process.connection.load_session(str(tmp_path), session)
         begin = time.monotonic()
         response = await process.connection.prompt(session, [text_block("hello")])
@@ -85,9 +85,9 @@ async def test_prompt_after_a_kill_inside_a_tool_works_at_once(
         assert sorted(str(row.status.outcome) for row in await engine.turns()) == ["aborted", "finished"]
 
 
-async def test_approval_that_was_open_at_a_kill_is_asked_again(tmp_path: Path) -> None:
-    session = await kill_during(tmp_path, "approve", inside="permission")
-    async with serving(tmp_path) as process:
+async def test_approval_that_was_open_at_a_kill_is_asked_again(tmp_path: Path, python: Python) -> None:
+    session = await kill_during(python, tmp_path, "approve", inside="permission")
+    async with serving(python, tmp_path) as process:
         editor = process.editor
         await process.connection.load_session(str(tmp_path), session)
         await wait_until(lambda: "paid 5" in editor.text)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.protocols.judge import NODE_MODULES, run_judge, serving
+from tests.servers.forked_python import Python
 
 pytestmark = [
     pytest.mark.slow,
@@ -18,8 +19,8 @@ pytestmark = [
 ]
 
 
-def test_ag_ui_client_passes_every_capability(tmp_path: Path) -> None:
-    with serving("ag-ui", tmp_path) as (address, _):
+def test_ag_ui_client_passes_every_capability(tmp_path: Path, python: Python) -> None:
+    with serving(python, "ag-ui", tmp_path) as (address, _):
         verdicts = run_judge("ag_ui_judge.mjs", f"{address}/", folder=tmp_path)
     assert {name: why for name, (verdict, why) in verdicts.items() if verdict != "PASS"} == {}
     assert len(verdicts) == 9

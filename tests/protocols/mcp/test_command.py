@@ -2,7 +2,6 @@
 
 import json
 import re
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -47,8 +46,9 @@ async def test_program_of_the_page_asks_an_agent(cli: "Cli", endpoint: "Endpoint
     code, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, "mcp-server.md", "exec"), names)  # noqa: S102 (the page's code)
+    program, *before = cli.python.command
     names["StdioServerParameters"] = partial(StdioServerParameters, env=cli.env)  # a client passes few variables on
-    assert await names["ask"](sys.executable, arguments, "Pay 5") == "It is paid."
+    assert await names["ask"](program, [*before, *arguments], "Pay 5") == "It is paid."
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
@@ -60,7 +60,9 @@ async def test_client_approves_a_call(cli: "Cli", endpoint: "Endpoint", argument
         questions.append(params.message)
         return ElicitResult(action="accept", content={"answer": True})
 
-    server, callback = StdioServerParameters(command=sys.executable, args=arguments, env=cli.env), cast("Any", fill)
+    program, *before = cli.python.command
+    server = StdioServerParameters(command=program, args=[*before, *arguments], env=cli.env)
+    callback = cast("Any", fill)
     async with Client(server, mode=mode, elicitation_callback=callback) as client:
         (tool,) = (await client.list_tools()).tools
         assert (tool.name, tool.description) == ("clerk", "Pays bills.")
@@ -77,10 +79,11 @@ def test_agent_calls_an_agent_of_another_process_by_the_settings(
     cli: "Cli", endpoint: "Endpoint", arguments: list[str]
 ) -> None:
     settings, _ = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    program, *before = cli.python.command
     servers: dict[str, Any] = json.loads(settings)
     servers["mcpServers"]["agents"] |= {
-        "command": sys.executable,
-        "args": arguments,
+        "command": program,
+        "args": [*before, *arguments],
         "env": {**cli.env, "OPENAI_API_KEY": "another"},  # the fixture looks for its own in all files
         "autoApprove": ["*"],
     }

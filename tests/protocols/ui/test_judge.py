@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.protocols.judge import NODE_MODULES, run_judge, serving
+from tests.servers.forked_python import Python
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,8 +24,8 @@ REFUSED = {"regenerate": "a turn cannot be generated again: send a new message"}
 
 
 @pytest.mark.parametrize("flags", [(), ("--ai-7",)], ids=["ai_6", "ai_7"])
-def test_chat_client_passes_every_capability(tmp_path: Path, flags: tuple[str, ...]) -> None:
-    with serving("ui", tmp_path) as (address, _):
+def test_chat_client_passes_every_capability(tmp_path: Path, python: Python, flags: tuple[str, ...]) -> None:
+    with serving(python, "ui", tmp_path) as (address, _):
         verdicts = run_judge("ui_judge.mjs", f"{address}/api/chat", *flags, folder=tmp_path)
     assert {name: why for name, (verdict, why) in verdicts.items() if verdict == "FAIL"} == {}
     refused = {name: why for name, (verdict, why) in verdicts.items() if verdict == "SKIP"}
@@ -33,16 +34,16 @@ def test_chat_client_passes_every_capability(tmp_path: Path, flags: tuple[str, .
     assert len(verdicts) == 26
 
 
-def test_chat_of_a_killed_server_continues(tmp_path: Path) -> None:
+def test_chat_of_a_killed_server_continues(tmp_path: Path, python: Python) -> None:
     """A turn that was killed inside a tool is replaced by the next message, and an open approval is still there."""
     first = {"id": "a", "messages": [_user("approve")]}
     second = {"id": "b", "messages": [_user("slow")]}
-    with serving("ui", tmp_path) as (address, server):
+    with serving(python, "ui", tmp_path) as (address, server):
         assert '"tool-approval-request"' in httpx.post(f"{address}/api/chat", json=first).text
         with httpx.stream("POST", f"{address}/api/chat", json=second) as response:
             assert any("data-turnwright-call" in line for line in response.iter_lines())
-            server.kill()
-    with serving("ui", tmp_path) as (address, _):
+            server.end()
+    with serving(python, "ui", tmp_path) as (address, _):
         (_, message) = httpx.get(f"{address}/api/chat/a").json()
         (call,) = [part for part in message["parts"] if part["type"] == "dynamic-tool"]
         assert call["state"] == "approval-requested"
