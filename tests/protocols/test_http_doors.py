@@ -7,6 +7,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from tests.protocols.asgi import Client
 from tests.protocols.subject import AGENT, make_engine
+from tests.servers.forked_python import Python
 
 from turnwright.errors import ConfigError
 from turnwright_protocols.http import Bounds
@@ -113,11 +114,9 @@ def test_command_refuses_other_doors(cli: "Cli", options: list[str], words: str)
 
 @pytest.mark.slow
 @pytest.mark.parametrize("door", ["a2a", "mcp"])
-def test_command_names_the_extra_of_a_door(tmp_path: Path, door: str) -> None:
+def test_command_names_the_extra_of_a_door(cli: "Cli", door: str) -> None:
     options = ["--drive", "--http", door, "--port", "0", "--model", "openai/gpt-5-mini"]
-    command = [sys.executable, "-c", NO_LIBRARIES, "serve", *options]
-    environment = {**os.environ, "OPENAI_API_KEY": "x"}
-    answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, env=environment)
+    answer = Python(None).run("-c", NO_LIBRARIES, "serve", *options, folder=cli.folder, env=cli.env)
     remedy = f"pip install 'turnwright-protocols[{door}]'"
     assert (answer.returncode, remedy in answer.stderr, "bug" in answer.stderr) == (2, True, False), answer.stderr
 
