@@ -150,7 +150,10 @@ def _find(folds: Sequence[JournalFold], key: str) -> Addressee:
     if turn.state.outcome is not None and turn.reason is not None and not turn_id:
         need_live(root.turn_id, turn.state.outcome, turn.reason)
     open_keys = [interrupt.key for interrupt in _interrupts_of(root) if interrupt.kind in _SETTLED]
-    raise InvalidAnswerError(key, f"no open call has the key {key!r:.300}", open_keys)
+    why = f"no open call has the key {key!r:.300}"
+    if turn.state.outcome is not None:
+        why = f"{why}, and turn {root.turn_id} has ended ({turn.state.outcome}: {turn.reason})"
+    raise InvalidAnswerError(key, why, open_keys)
 
 
 def _find_running(fold: JournalFold, name: str) -> Addressee | None:

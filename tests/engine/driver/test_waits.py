@@ -327,6 +327,15 @@ async def test_unknown_keys_are_refused(desk: Desk) -> None:
     assert not await desk.store.inbox(turn.id)
 
 
+async def test_result_for_a_superseded_turn_is_refused_with_its_end(desk: Desk) -> None:
+    """A job that answers too late learns why nobody waits for it."""
+    turn: TurnResult = await desk.engine().run(AGENT, "Render.", session="s", id="t")
+    engine = desk.engine("Hello.")
+    await engine.run(AGENT, "Never mind.", session="s")
+    with pytest.raises(InvalidAnswerError, match=r"turn t has ended \(aborted: superseded\) \(none is open\)"):
+        await engine.settle(turn.interrupts[0].key, "film.mp4")
+
+
 async def test_early_result_waits_in_the_inbox(desk: Desk) -> None:
     """Rule 8: a started call may be settled before its wait is journaled."""
     engine = desk.engine()
