@@ -103,7 +103,7 @@ class _Reader:
 
     def _note(self, broken: tuple[Broken, ...], tool: str) -> None:
         for verdict in broken:
-            noted = self.broken.setdefault(
+            entry = self.broken.setdefault(
                 verdict.rule, BrokenRule(verdict.effect, 0, self._replies, tool, verdict.words)
             )
-            noted.calls += 1
+            entry.calls += 1

@@ -61,8 +61,8 @@ def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
     for step in run.steps:
         if step.is_copied_context or (not turn and step.source == "system"):
             continue
-        noted = step.extra and step.extra.turnwright
-        if noted and noted.steered and turn:
+        step_notes = step.extra and step.extra.turnwright
+        if step_notes and step_notes.steered and turn:
             yield step.step_id, traces.TraceMessage(turn=str(turn), text=text_of(step.message))
             continue
         if step.source == "user" or not turn:
@@ -83,22 +83,22 @@ def _end(turn: str, ending: str) -> traces.TraceTurnEnded:
 
 
 def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces.TraceEvent]:
-    noted = step.extra and step.extra.turnwright
-    if step.source == "system" and noted and noted.error:
+    step_notes = step.extra and step.extra.turnwright
+    if step.source == "system" and step_notes and step_notes.error:
         yield traces.TraceModelFailed(turn=turn, cause=text_of(step.message))
     calls = step.tool_calls or ()
     if is_reply(step):
         traced_calls = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
         yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=traced_calls)
-    answered = set()
+    answered_ids = set()
     shared = shared_result(step)
     for result in step.observation.results if step.observation else ():
         own = (result.extra and result.extra.turnwright) or ResultNotes()
-        answered.add(result.source_call_id)
+        answered_ids.add(result.source_call_id)
         if result is not shared and (result.source_call_id is not None or not own.unreadable):
             answers = result.source_call_id or own.orphan_id or "without an id"
             yield traces.TraceToolResult(turn=turn, call=answers, status=_STATUSES.get(own.status, CallStatus.OK))
     for call in calls:
         ended = shared is not None or call.function_name in (notes.terminal_tools or ())
-        if ended and call.tool_call_id not in answered:
+        if ended and call.tool_call_id not in answered_ids:
             yield traces.TraceToolResult(turn=turn, call=call.tool_call_id)

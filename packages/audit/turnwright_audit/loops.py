@@ -83,9 +83,9 @@ def loops_of(turn: Sequence[AuditStep]) -> TurnLoops:
     rounds = [turn[place].calls for place in places]
     if len(rounds) < min(THRESHOLDS):
         return TurnLoops([], {})
-    same = _Detector(rounds)
-    acts = same.acts
-    stretches = list(_repeated(rounds, same))
+    detector = _Detector(rounds)
+    acts = detector.acts
+    stretches = list(_repeated(rounds, detector))
     errors, idle = list(_errors(rounds)), list(_idle(rounds))
     _add(acts, f"errors:{SAME_ERRORS}", errors)
     _add(acts, f"nothing:{NOTHING_NEW}", idle)
@@ -174,14 +174,14 @@ def _period(rounds: list[Round], threshold: int) -> int:
     )
 
 
-def _repeated(rounds: Sequence[list[AuditCall]], same: _Detector) -> Iterator[_Stretch]:
+def _repeated(rounds: Sequence[list[AuditCall]], detector: _Detector) -> Iterator[_Stretch]:
     """Yield the loops of equal calls."""
-    for numbers in _rows(sorted(same.periods)):
-        first = numbers[0] - same.periods[numbers[0]] * REPORTED + 1
+    for numbers in _rows(sorted(detector.periods)):
+        first = numbers[0] - detector.periods[numbers[0]] * REPORTED + 1
         until_detected = rounds[first : numbers[0] + 1]
         if all(call.status == "denied" for batch in until_detected for call in batch):
             kind = LoopKind.DENIED
-        elif any(number in same.with_results for number in numbers):
+        elif any(number in detector.with_results for number in numbers):
             kind = LoopKind.SAME_RESULT
         else:
             kind = LoopKind.RESULTS_DIFFER
@@ -190,9 +190,9 @@ def _repeated(rounds: Sequence[list[AuditCall]], same: _Detector) -> Iterator[_S
 
 def _errors(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
     """Yield the rows of rounds in which every call has the same error."""
-    failed = [at for at, batch in enumerate(rounds) if all(call.failed for call in batch)]
+    failed_rounds = [at for at, batch in enumerate(rounds) if all(call.failed for call in batch)]
     # Results are compared only where enough of them failed in a row.
-    equal = (groupby(row, key=lambda at: _error(rounds[at])) for row in _rows(failed) if len(row) >= SAME_ERRORS)
+    equal = (groupby(row, key=lambda at: _error(rounds[at])) for row in _rows(failed_rounds) if len(row) >= SAME_ERRORS)
     for error, numbers in chain.from_iterable(equal):
         row = list(numbers)
         if error is not None and len(row) >= SAME_ERRORS:
@@ -221,9 +221,9 @@ def _idle(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
             ):
                 new = True
         for call in batch:
-            same = earlier.setdefault(call.key, [])
-            if all(same_call.exact != call.exact for same_call in same):
-                same.append(call)
+            same_calls = earlier.setdefault(call.key, [])
+            if all(same_call.exact != call.exact for same_call in same_calls):
+                same_calls.append(call)
         if not new:
             idle.append(at)
     for row in _rows(idle):

@@ -193,10 +193,10 @@ def _count(run: Trajectory, run_measure: RunMeasure) -> None:
             continue
         if is_reply(step):
             run_measure.steps += 1
-        noted = step.extra and step.extra.turnwright
-        if noted:
-            run_measure.failed_requests += noted.error
-            run_measure.lost_calls += noted.unreadable_calls
+        step_notes = step.extra and step.extra.turnwright
+        if step_notes:
+            run_measure.failed_requests += step_notes.error
+            run_measure.lost_calls += step_notes.unreadable_calls
         _pair(step, late, run_measure, notes.terminal_tools or (), cut=notes.cut and step is last)
     _spend(run, run_measure)
 
@@ -205,18 +205,18 @@ def _pair(
     step: TrajectoryStep, late: Collection[str], run_measure: RunMeasure, terminal: Collection[str], *, cut: bool
 ) -> None:
     """Count the calls of a step, and what became of them."""
-    answered: dict[str, bool] = {}
+    unreadable_by_id: dict[str, bool] = {}
     for result in step.observation.results if step.observation else ():
         notes = (result.extra and result.extra.turnwright) or ResultNotes()
         if result.source_call_id is None:
             run_measure.orphans += notes.orphan_id is not None and not notes.unreadable
         else:
-            answered[result.source_call_id] = notes.unreadable
+            unreadable_by_id[result.source_call_id] = notes.unreadable
     shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
         name = call.function_name
         run_measure.calls += 1
-        unreadable = answered.get(call.tool_call_id, False if call.tool_call_id in late else shared)
+        unreadable = unreadable_by_id.get(call.tool_call_id, False if call.tool_call_id in late else shared)
         if unreadable is not None:
             run_measure.results += not unreadable
             run_measure.unreadable += unreadable

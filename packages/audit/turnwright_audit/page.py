@@ -120,8 +120,8 @@ class _Page:
     def _effect(self, name: str, tally: Tally) -> Sequence[str]:
         totals = self._totals
         ok = f"{tally.succeeded:,}" if self._labeled else "?"
-        saved = (percent(tally.steps, totals.steps), *totals.shares_saved(tally))
-        return (name, f"{tally.runs:,}", ok, *saved)
+        shares = (percent(tally.steps, totals.steps), *totals.shares_saved(tally))
+        return (name, f"{tally.runs:,}", ok, *shares)
 
     def sizes(self) -> Iterator[str]:
         every = self._totals.all
@@ -143,10 +143,10 @@ class _Page:
         run_count, label = (
             (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
         )
-        saved = "steps of failed runs saved" if self._labeled else "steps saved"
+        saved_label = "steps of failed runs saved" if self._labeled else "steps saved"
         yield "<h2>Limits against successes lost</h2>"
         yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
-        yield _legend({"saved-key": saved, "lost-key": label})
+        yield _legend({"saved-key": saved_label, "lost-key": label})
         yield '<div class="plots">'
         for limit in _LIMITS:
             names = [name for name in TRIALS if name.startswith(f"{limit} ")]
@@ -156,7 +156,7 @@ class _Page:
             values = [_value(limit, name.partition(" ")[2]) for name in names]
             title = LIMITS[limit].counted.capitalize()
             lines = (
-                Line("saved", saved, [self._saved(tally) for tally in tallies]),
+                Line("saved", saved_label, [self._saved(tally) for tally in tallies]),
                 Line(
                     "lost",
                     label,
@@ -171,7 +171,7 @@ class _Page:
             ok = f"{tally.succeeded:,}" if self._labeled else "?"
             rows.append((words, f"{tally.runs:,}", ok, f"{self._saved(tally):.1%}"))
         yield "<h2>Loop detectors</h2>"
-        yield _table(("a turn is stopped by", ">runs", ">had succeeded", f">{saved}"), rows)
+        yield _table(("a turn is stopped by", ">runs", ">had succeeded", f">{saved_label}"), rows)
 
     def _saved(self, tally: Tally) -> float:
         totals = self._totals
@@ -236,10 +236,10 @@ class _Page:
         groups = sorted(totals.groups.items(), key=lambda entry: -entry[1].runs)[:_ROWS]
         rows = []
         for name, group in groups:
-            ordered = (group.steps, group.calls, group.tokens)
+            distributions = (group.steps, group.calls, group.tokens)
             sizes = [
                 abbreviate(distribution.quantile(share)) if distribution.n else "?"
-                for distribution in ordered
+                for distribution in distributions
                 for share in (0.5, 0.99)
             ]
             rows.append((self._text(name), f"{group.runs:,}", percent(group.succeeded, group.labeled) or "?", *sizes))

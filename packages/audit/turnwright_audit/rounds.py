@@ -79,20 +79,20 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
     turn: list[AuditStep] = []
     late = late_results(run)
     number = 0
-    opened = False
+    has_opened = False
     for step in run.steps:
         if step.is_copied_context:
             continue
         if step.source == "user":
             if step.extra and step.extra.turnwright and step.extra.turnwright.steered:
                 continue
-            if opened or turn:
+            if has_opened or turn:
                 yield turn
-            turn, opened = [], True
+            turn, has_opened = [], True
         elif is_reply(step):
             number += 1
             turn.append(_step(number, step, late))
-    if opened or turn:
+    if has_opened or turn:
         yield turn
 
 

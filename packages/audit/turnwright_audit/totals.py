@@ -58,18 +58,18 @@ class Tally(_Sum):
         """Count what a limit does to the turns of a run."""
         changed = stopped = False
         for turn in turns:
-            kept_steps, refused = effect(turn, trial)
-            if kept_steps == turn.steps and not refused:
+            kept_steps, refused_calls = effect(turn, trial)
+            if kept_steps == turn.steps and not refused_calls:
                 continue
             changed = True
-            self.refused += refused
-            saved = turn.steps - kept_steps
-            self.steps += saved
-            self.saved_failed += saved if success is False else 0
-            self.calls += sum(turn.calls[kept_steps:]) + refused
+            self.refused += refused_calls
+            saved_steps = turn.steps - kept_steps
+            self.steps += saved_steps
+            self.saved_failed += saved_steps if success is False else 0
+            self.calls += sum(turn.calls[kept_steps:]) + refused_calls
             self.tokens += sum(turn.tokens[kept_steps:])
             self.cost += sum(turn.cost[kept_steps:])
-            if saved or trial.max_calls_per_step is None:
+            if saved_steps or trial.max_calls_per_step is None:
                 stopped = True
                 self.at.add(kept_steps)
         self.runs += changed
@@ -356,17 +356,17 @@ def _kept(entries: "dict[str, int] | dict[str, Group]", name: str) -> str:
 def _add(total: Struct, addend: Struct) -> None:
     """Add each number, distribution and list of `addend` to `total`."""
     for name in total.__struct_fields__:
-        mine, theirs = getattr(total, name), getattr(addend, name)
-        if isinstance(mine, dict):
-            for key, value in theirs.items():
-                kept_key = _kept(mine, key)
-                if kept_key not in mine:
-                    mine[kept_key] = value
+        total_value, addend_value = getattr(total, name), getattr(addend, name)
+        if isinstance(total_value, dict):
+            for key, value in addend_value.items():
+                kept_key = _kept(total_value, key)
+                if kept_key not in total_value:
+                    total_value[kept_key] = value
                 elif isinstance(value, int):
-                    mine[kept_key] += value
+                    total_value[kept_key] += value
                 else:
-                    mine[kept_key].merge(value)
-        elif isinstance(mine, Struct):
-            mine.merge(theirs)  # type: ignore[attr-defined]  # each struct in a total has it
+                    total_value[kept_key].merge(value)
+        elif isinstance(total_value, Struct):
+            total_value.merge(addend_value)  # type: ignore[attr-defined]  # each struct in a total has it
         else:
-            setattr(total, name, mine + theirs)
+            setattr(total, name, total_value + addend_value)

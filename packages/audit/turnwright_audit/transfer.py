@@ -42,10 +42,10 @@ async def export_turn(store: Store, turn_id: str) -> list[str]:
         history = await messages_before(store, name, first) if name == turn_id else []
         facts = [_alone(first, history), *(fact for _, fact in journal[1:])]
         try:
-            hidden = _hidden(facts, redactor())
+            hidden_facts = _hidden(facts, redactor())
         except InvalidJournalError as error:
             raise UnreadableTurnError(name, f"it cannot be copied: {error}") from error
-        for seq, fact in enumerate(hidden, start=1):
+        for seq, fact in enumerate(hidden_facts, start=1):
             head: dict[str, JsonValue] = {"turn": name, "seq": seq, "kind": fact.kind, "v": PAYLOAD_VERSION}
             if seq == 1:
                 head["created_at"] = row.created_at
@@ -65,18 +65,18 @@ def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
 
     Loop keys are made of arguments and results. If secrets were in these, the inputs are played again without them.
     """
-    hidden = [without_secrets(fact, hider) for fact in facts]
-    first, pairs = hidden[0], [*enumerate(facts, start=1)]
+    hidden_facts = [without_secrets(fact, hider) for fact in facts]
+    first, pairs = hidden_facts[0], [*enumerate(facts, start=1)]
     keyed = (ModelReplied, CallSettled)
     if not isinstance(first, TurnStarted) or all(
-        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden, strict=True) if isinstance(fact, keyed)
+        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden_facts, strict=True) if isinstance(fact, keyed)
     ):
-        return hidden
+        return hidden_facts
     replayed = replay(pairs)
     if replayed.check.verdict is not Verdict.HOLDS:
-        return hidden
-    played = rederive(facts, replayed.groups, started_input(first), partial(_without_secrets, hider))
-    return hidden if isinstance(played, FactGroup) else [without_secrets(fact, hider) for fact in played]
+        return hidden_facts
+    new_facts = rederive(facts, replayed.groups, started_input(first), partial(_without_secrets, hider))
+    return hidden_facts if isinstance(new_facts, FactGroup) else [without_secrets(fact, hider) for fact in new_facts]
 
 
 def _without_secrets(hider: Redactor, event: Input) -> Input:

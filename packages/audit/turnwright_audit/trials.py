@@ -63,7 +63,7 @@ def effect(turn: TurnMeasure, trial: Trial) -> Effect:
         acts = turn.acts.get(name, ())
         if len(acts) > trial.nudges:
             kept_steps = min(kept_steps, acts[trial.nudges] + 1)
-    calls = tokens = refused = 0
+    calls = tokens = refused_calls = 0
     cost = 0.0
     budget, most = trial.tool_calls, trial.max_calls_per_step
     for place in range(kept_steps):
@@ -72,15 +72,15 @@ def effect(turn: TurnMeasure, trial: Trial) -> Effect:
             or (trial.tokens is not None and tokens >= trial.tokens)
             or (trial.cost is not None and cost >= trial.cost)
         ):
-            return Effect(place, refused)
+            return Effect(place, refused_calls)
         call_count, ran = turn.calls[place], turn.ran[place]
         places = call_count if budget is None else min(call_count, budget - calls)
         places = places if most is None else min(places, most)
-        refused += call_count - places
+        refused_calls += call_count - places
         calls += min(ran, places)
         tokens += turn.tokens[place]
         cost += turn.cost[place]
-    return Effect(kept_steps, refused)
+    return Effect(kept_steps, refused_calls)
 
 
 #: The limits that are tried one by one, by field. Steps have a maximum.

@@ -75,15 +75,15 @@ class _Chat:
             for number, entry in enumerate(entries)
         ]
         choice = {**choice, "message": {**message, "tool_calls": numbered, "function_call": None}}
-        read = _decode(ReplyBuilder(), {**data, "choices": [choice]})
-        read_entries = [entries[int(call.id)] for call in read.calls]
+        response = _decode(ReplyBuilder(), {**data, "choices": [choice]})
+        read_entries = [entries[int(call.id)] for call in response.calls]
         return ClientReply(
-            read.text,
-            _tool_calls(read, [str(entry.get("id") or "") for entry in read_entries]),
+            response.text,
+            _tool_calls(response, [str(entry.get("id") or "") for entry in read_entries]),
             [{**message, "tool_calls": read_entries} if read_entries else message],
             [message],
-            read.finish,
-            read.usage,
+            response.finish,
+            response.usage,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:  # noqa: ARG002
@@ -103,16 +103,16 @@ class _Responses:
             {**_function_item(item), "call_id": str(number)} if item.get("type") in _CALL_ITEMS else item
             for number, item in enumerate(output)
         ]
-        read = _decode(ResponseBuilder(), {**data, "output": numbered})
+        response = _decode(ResponseBuilder(), {**data, "output": numbered})
         # A reasoning item is refused without the call that follows it.
         bare = [item for item in output if item.get("type") == "message"]
         return ClientReply(
-            read.text,
-            _tool_calls(read, [str(output[int(call.id)].get("call_id") or "") for call in read.calls]),
+            response.text,
+            _tool_calls(response, [str(output[int(call.id)].get("call_id") or "") for call in response.calls]),
             [_without_nulls(item) for item in output],
-            [_without_nulls(item) for item in (bare if read.calls else output)],
-            read.finish,
-            read.usage,
+            [_without_nulls(item) for item in (bare if response.calls else output)],
+            response.finish,
+            response.usage,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:  # noqa: ARG002
@@ -135,15 +135,15 @@ class _Anthropic:
             {**block, "id": str(number)} if block.get("type") == "tool_use" else block
             for number, block in enumerate(blocks)
         ]
-        read = _decode(MessageBuilder(), {**data, "type": "message", "content": numbered})
-        paused = read.finish_reason == _PAUSED
+        response = _decode(MessageBuilder(), {**data, "type": "message", "content": numbered})
+        paused = response.finish_reason == _PAUSED
         return ClientReply(
-            read.text,
-            _tool_calls(read, [str(blocks[int(call.id)].get("id") or "") for call in read.calls]),
+            response.text,
+            _tool_calls(response, [str(blocks[int(call.id)].get("id") or "") for call in response.calls]),
             [{"role": "assistant", "content": blocks}],
             [{"role": "assistant", "content": [block for block in blocks if block.get("type") != "tool_use"]}],
-            Finish.STOP if paused else read.finish,
-            read.usage,
+            Finish.STOP if paused else response.finish,
+            response.usage,
             paused=paused,
         )
 

@@ -233,12 +233,12 @@ def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any
         return ModelResponse(result=[answer])
     if not decisions and turn.model_is_next:
         return None
-    answered = {answer.tool_call_id: answer for answer in response.result if isinstance(answer, ToolMessage)}
+    answers_by_id = {answer.tool_call_id: answer for answer in response.result if isinstance(answer, ToolMessage)}
     refusals = []
     for call, decision in zip(message.tool_calls, decisions, strict=False):
-        if decision.runs and decision.provider_id in answered:  # a call for structured output that does not fit
-            turn.settled(decision.id, str(answered[decision.provider_id].text), CallStatus.ERROR)
-        elif not decision.runs and decision.provider_id not in answered:
+        if decision.runs and decision.provider_id in answers_by_id:  # a call for structured output that does not fit
+            turn.settled(decision.id, str(answers_by_id[decision.provider_id].text), CallStatus.ERROR)
+        elif not decision.runs and decision.provider_id not in answers_by_id:
             refusals.append(_refusal(decision, call))
     return ModelResponse(result=[*response.result, *refusals])
 

@@ -95,20 +95,26 @@ class GuardedLoop:
         The messages get the reply and the results of refused calls. Each call starts when it is taken from the
         iterator. Pass its result to `result` before the next request.
         """
-        read, concluding = self._format.reply(reply), self._turn.concluding
-        decisions = self._turn.replied(read.text, read.calls, finish=read.finish, usage=read.usage, review=read.paused)
-        if read.paused:
+        client_reply, concluding = self._format.reply(reply), self._turn.concluding
+        decisions = self._turn.replied(
+            client_reply.text,
+            client_reply.calls,
+            finish=client_reply.finish,
+            usage=client_reply.usage,
+            review=client_reply.paused,
+        )
+        if client_reply.paused:
             self._turn.reviewed(PAUSED)
-        over, blank = self._turn.over, is_blank(read.text)
-        if over and (last_text := self._turn.text_after(read.text)) != read.text:
+        over, blank = self._turn.over, is_blank(client_reply.text)
+        if over and (last_text := self._turn.text_after(client_reply.text)) != client_reply.text:
             self._say(last_text)
         elif over:
-            self.text = read.text
-            self.messages += read.text_only
-        elif not concluding and (read.calls or read.paused or not blank):
-            self.text = read.text
-            self.messages += read.messages
-            for call, decision in zip(read.calls, decisions, strict=True):
+            self.text = client_reply.text
+            self.messages += client_reply.text_only
+        elif not concluding and (client_reply.calls or client_reply.paused or not blank):
+            self.text = client_reply.text
+            self.messages += client_reply.messages
+            for call, decision in zip(client_reply.calls, decisions, strict=True):
                 if decision.runs:
                     self._open[decision.id] = LoopCall(
                         decision.id, decision.name, call.arguments or {}, decision.provider_id

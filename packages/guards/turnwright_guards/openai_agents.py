@@ -187,8 +187,8 @@ class _GuardedModel(Model):  # type: ignore[misc]
 
         async def note(data: CallModelData[Any]) -> ModelInputData:
             _AGENT.set(data.agent)
-            changed = data.model_data if own is None else own(data)
-            return await changed if isawaitable(changed) else changed
+            model_data = data.model_data if own is None else own(data)
+            return await model_data if isawaitable(model_data) else model_data
 
         return note
 
@@ -343,14 +343,14 @@ class _GuardedModel(Model):  # type: ignore[misc]
             return self._bare(response, text)
         if call.conclude or not call_items:
             return None if turn.model_is_next else response
-        started = {decision.provider_id: turn.started(decision.provider_id) for decision in decisions if decision.runs}
+        starts = {decision.provider_id: turn.started(decision.provider_id) for decision in decisions if decision.runs}
         if turn.over:  # a rule ended the turn
             return self._bare(response, "")
-        decided = {decision.provider_id: decision for decision in decisions} | started
-        refused = {name: decision for name, decision in decided.items() if not decision.runs}
-        runs = frozenset(decided) - frozenset(refused)
-        self._refuse(response, refused, runs, place)
-        return replace(response, output=[item for item in output if _call_id(item) not in refused]) if runs else None
+        decisions_by_id = {decision.provider_id: decision for decision in decisions} | starts
+        refusals = {name: decision for name, decision in decisions_by_id.items() if not decision.runs}
+        runs = frozenset(decisions_by_id) - frozenset(refusals)
+        self._refuse(response, refusals, runs, place)
+        return replace(response, output=[item for item in output if _call_id(item) not in refusals]) if runs else None
 
     def _bare(self, response: ModelResponse, text: str) -> ModelResponse:
         """Return the reply of a turn that is over: its text, or else the summary, without its calls."""
@@ -359,12 +359,12 @@ class _GuardedModel(Model):  # type: ignore[misc]
         return bare if last_text == text else _said(bare, last_text)
 
     def _refuse(
-        self, response: ModelResponse, refused: dict[str, CallDecision], runs: frozenset[str], place: int
+        self, response: ModelResponse, refusals: dict[str, CallDecision], runs: frozenset[str], place: int
     ) -> None:
         """Keep refused calls and their results for the next requests, or all of a reply of which nothing runs."""
-        items = [item for item in response.to_input_items() if not runs or item.get("call_id") in refused]
+        items = [item for item in response.to_input_items() if not runs or item.get("call_id") in refusals]
         results = [
-            {"type": _RESULTS[item["type"]], "call_id": item["call_id"], "output": refused[item["call_id"]].refusal}
+            {"type": _RESULTS[item["type"]], "call_id": item["call_id"], "output": refusals[item["call_id"]].refusal}
             for item in items
             if item.get("type") in _RESULTS
         ]

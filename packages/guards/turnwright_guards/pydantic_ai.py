@@ -206,9 +206,9 @@ class _Run:
         self.has_reply = True
         call_parts = [part for part in response.parts if isinstance(part, ToolCallPart)]
         calls = [part for part in call_parts if part.tool_name not in outputs]
-        typed = next((part.args_as_json_str() for part in call_parts if part.tool_name in outputs), "")
-        self._output = typed if calls else ""
-        text = response.text or ("" if calls else typed)
+        output = next((part.args_as_json_str() for part in call_parts if part.tool_name in outputs), "")
+        self._output = output if calls else ""
+        text = response.text or ("" if calls else output)
         tool_calls = [tool_call(part.tool_name, part.args, part.tool_call_id) for part in calls]
         finish = finish_of(str(response.finish_reason))
         self.turn.replied(text, tool_calls, finish=finish, usage=_usage(response), review=True)

@@ -338,8 +338,8 @@ class GuardedTurn:
 
     def _save(self) -> None:
         facts = self._guard.take_facts()
-        refused = [fact.feedback for fact in facts if isinstance(fact, Reviewed) and fact.refused and fact.rules]
-        self._feedback = refused[-1] if refused else self._feedback
+        feedbacks = [fact.feedback for fact in facts if isinstance(fact, Reviewed) and fact.refused and fact.rules]
+        self._feedback = feedbacks[-1] if feedbacks else self._feedback
         if self._journal is not None:
             if facts:
                 self._journal.append(facts, self._guard.machine.turn)

@@ -56,8 +56,8 @@ def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None, *
     except ModuleNotFoundError as missing:
         raise ConfigError(str(missing)) from None
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
-    opened = shared_store(store, create=True)
-    opening: Opening = open_driver(opened, config_read, driving_model(config_read, flags.model), flags)
+    turn_store = shared_store(store, create=True)
+    opening: Opening = open_driver(turn_store, config_read, driving_model(config_read, flags.model), flags)
     agents = startable_agents(flags.agents, config_read)
 
     async def serve_all() -> None:

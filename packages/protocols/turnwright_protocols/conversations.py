@@ -134,15 +134,15 @@ class PausedTurn:
         fact = self._answers.get(name)
         if fact is None:
             return False
-        parsed = parse_answer(self.interrupts, name, answer)
-        values = (parsed.decision, parsed.text, parsed.given, parsed.always)
+        parsed_answer = parse_answer(self.interrupts, name, answer)
+        values = (parsed_answer.decision, parsed_answer.text, parsed_answer.given, parsed_answer.always)
         return values == (fact.decision, fact.text, fact.given, fact.always)
 
 
 async def answer_turn(
     engine: Engine,
     agent: Agent,
-    paused: PausedTurn,
+    paused_turn: PausedTurn,
     turn_id: str,
     answers: Mapping[str, AnswerValue],
     *,
@@ -154,6 +154,6 @@ async def answer_turn(
     Raises `InvalidAnswerError`, `TurnAlreadyEndedError` and what `Engine.attach` raises.
     """
     handle = engine.attach(turn_id, agent)
-    if new_answers := paused.without_known(answers):
+    if new_answers := paused_turn.without_known(answers):
         await handle.answer(new_answers, by=by, via=via)
     return handle

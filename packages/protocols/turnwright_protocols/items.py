@@ -231,33 +231,33 @@ def arguments_text(interrupt: Interrupt) -> str:
     return clean(json.dumps({**(interrupt.arguments or {})}))
 
 
-def left_open(paused: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
+def left_open(pause: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | None:
     """Return the interrupts that are still open after a fact; None for a turn that is no longer paused.
 
     A call with a result has no open interrupt.
     """
     match event.fact:
-        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(paused, answered):
-            pending = tuple(
+        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(pause, answered):
+            interrupts = tuple(
                 dataclasses.replace(
                     interrupt, approvals=interrupt.approvals - 1, approved_by=(*interrupt.approved_by, event.fact.by)
                 )
                 if interrupt.id == answered
                 else interrupt
-                for interrupt in paused.interrupts
+                for interrupt in pause.interrupts
             )
         case f.Answered(interrupt=answered):
-            pending = tuple(interrupt for interrupt in paused.interrupts if interrupt.id != answered)
+            interrupts = tuple(interrupt for interrupt in pause.interrupts if interrupt.id != answered)
         case f.CallSettled(call=call):
-            pending = tuple(interrupt for interrupt in paused.interrupts if asking_call(interrupt) != call)
+            interrupts = tuple(interrupt for interrupt in pause.interrupts if asking_call(interrupt) != call)
         case _:
-            pending = paused.interrupts
-    return replace(paused, seq=event.seq, interrupts=pending) if pending else None
+            interrupts = pause.interrupts
+    return replace(pause, seq=event.seq, interrupts=interrupts) if interrupts else None
 
 
-def _needs_more(paused: TurnPausedEvent, name: str) -> bool:
+def _needs_more(pause: TurnPausedEvent, name: str) -> bool:
     """Return whether the interrupt of this name needs approvals of further people after this one."""
-    return any(interrupt.id == name and interrupt.approvals > 1 for interrupt in paused.interrupts)
+    return any(interrupt.id == name and interrupt.approvals > 1 for interrupt in pause.interrupts)
 
 
 def clean(text: str) -> str:

@@ -42,9 +42,9 @@ class CallReader:
                 raise sub_agents()
             if call.output:
                 continue
-            listed = call.refused.removeprefix(f"there is no tool {call.name!r}; the tools are: ")
-            if call.invalid and listed != call.refused:
-                self._offered = self._offered or ([] if listed == "none" else listed.split(", "))
+            tool_names = call.refused.removeprefix(f"there is no tool {call.name!r}; the tools are: ")
+            if call.invalid and tool_names != call.refused:
+                self._offered = self._offered or ([] if tool_names == "none" else tool_names.split(", "))
             elif turn.state is State.STREAM:
                 self._called_names.append(call.name)
                 if call.key not in ("", call_key(call.name, call.arguments, call.raw, None)):

@@ -160,5 +160,5 @@ def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
 
 
 def _heard(line: Cut) -> ModelResponse:
-    thought, text = line.reply.reasoning, line.reply.text
-    return ModelResponse(reasoning=thought[: line.after], text=text[: max(line.after - len(thought), 0)])
+    reasoning, text = line.reply.reasoning, line.reply.text
+    return ModelResponse(reasoning=reasoning[: line.after], text=text[: max(line.after - len(reasoning), 0)])

@@ -93,8 +93,8 @@ class FuzzReport(RunReport):
     def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
         """Count one example, and return its violations."""
         self.examples += 1
-        self.ends.update(ending_of(driven.facts[-1][1] if driven.facts else None) for driven in turns)
-        checks = [result for driven in turns for result in check(driven)]
+        self.ends.update(ending_of(turn.facts[-1][1] if turn.facts else None) for turn in turns)
+        checks = [result for turn in turns for result in check(turn)]
         self.count(checks)
         return violated(checks)
 
@@ -223,9 +223,9 @@ class _Run:
             broken = report.add(turns)
             if self.target.rules_off:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
-                report.add_breaches(find_breaches(sets, [[fact for _, fact in driven.facts] for driven in turns]))
+                report.add_breaches(find_breaches(sets, [[fact for _, fact in turn.facts] for turn in turns]))
         else:
-            broken = violated(result for driven in turns for result in check(driven))
+            broken = violated(result for turn in turns for result in check(turn))
         self._progress(report.examples, report.found is not None)
         if broken:
             if report.found is None:  # what making it smaller takes is not counted

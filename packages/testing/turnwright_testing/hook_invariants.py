@@ -15,32 +15,34 @@ F = TypeVar("F", bound=f.Fact)
 _STOP_CALLS: Final = ("input_guardrail", "output_guardrail")
 
 
-def within_reviews(driven: Driven) -> Check:
+def within_reviews(turn: Driven) -> Check:
     """Refused replies and compactions stay within their limits. Source: docs/rules.md#reviews, #compaction."""
-    limits = limits_of(driven)
-    refused = sum(fact.retry for fact in facts_of(driven, f.Reviewed))
-    compactions = sum(1 for _ in facts_of(driven, f.CompactionStarted))
-    faults = [f"{refused} replies were refused, of {limits.output_retries}"] if refused > limits.output_retries else []
+    limits = limits_of(turn)
+    refusals = sum(fact.retry for fact in facts_of(turn, f.Reviewed))
+    compactions = sum(1 for _ in facts_of(turn, f.CompactionStarted))
+    faults = (
+        [f"{refusals} replies were refused, of {limits.output_retries}"] if refusals > limits.output_retries else []
+    )
     faults += (
         [f"{compactions} compactions, of {limits.max_compactions}"] if compactions > limits.max_compactions else []
     )
     return checked("refused replies <= output_retries, and compactions <= max_compactions", faults)
 
 
-def obeys_verdicts(driven: Driven) -> Check:
+def obeys_verdicts(turn: Driven) -> Check:
     """A refused reply runs nothing, and nothing follows an accepted answer. Source: docs/rules.md#reviews."""
-    return checked("nothing of a refused reply runs, and no step follows an accepted answer", _disobeyed(driven))
+    return checked("nothing of a refused reply runs, and no step follows an accepted answer", _disobeyed(turn))
 
 
-def asks_once(driven: Driven) -> Check:
+def asks_once(turn: Driven) -> Check:
     """A hook is asked once: its decision is in the journal. Source: docs/rules.md#hooks."""
     claim = "no hook is asked again once its decision is in the journal"
-    if driven.consulted is None:
+    if turn.consulted is None:
         return unknown(claim, "the questions to hooks are not known")
-    decided = _decided(driven)
+    decision_seqs = _decided(turn)
     faults: list[str] = []
-    for consultation in driven.consulted:
-        seq = decided.get((consultation.on, consultation.about))
+    for consultation in turn.consulted:
+        seq = decision_seqs.get((consultation.on, consultation.about))
         if seq is not None and consultation.facts >= seq:
             faults.append(
                 f"{consultation.on} was asked about {consultation.about} after fact {consultation.facts}, "
@@ -49,18 +51,18 @@ def asks_once(driven: Driven) -> Check:
     return checked(claim, faults)
 
 
-def stops_at_trips(driven: Driven) -> Check:
+def stops_at_trips(turn: Driven) -> Check:
     """Nothing runs after a guardrail has tripped. Source: docs/rules.md#guardrails.
 
     A verdict that its process did not live to write down is lost. The guardrail is asked again, unless it checked the
     result of a call that stays unknown.
     """
     claim = "a turn does not go on after a guardrail has tripped"
-    if driven.consulted is None:
+    if turn.consulted is None:
         return unknown(claim, "the verdicts of guardrails are not known")
     faults: list[str] = []
-    for consultation in (consultation for consultation in driven.consulted if consultation.tripped):
-        for seq, fact in driven.facts:
+    for consultation in (consultation for consultation in turn.consulted if consultation.tripped):
+        for seq, fact in turn.facts:
             if consultation.facts < seq <= (consultation.died or seq) and _goes_on(
                 fact, consultation.on, consultation.about
             ):
@@ -82,29 +84,29 @@ def _goes_on(fact: f.Fact, on: str, about: int | str) -> bool:
             return False
 
 
-def _disobeyed(driven: Driven) -> Iterator[str]:
-    refused: set[str] = set()
+def _disobeyed(turn: Driven) -> Iterator[str]:
+    refused_calls: set[str] = set()
     reply: f.ModelReplied | None = None
-    answered = 0
-    for seq, fact in driven.facts:
+    answer_seq = 0
+    for seq, fact in turn.facts:
         if isinstance(fact, f.ModelReplied):
             reply = fact
         elif isinstance(fact, f.Reviewed) and reply is not None:
             if fact.refused:
-                refused |= {call.id for call in reply.calls}
+                refused_calls |= {call.id for call in reply.calls}
             elif fact.answer is not None:
-                answered = seq
-        elif isinstance(fact, f.CallStarted) and fact.call in refused:
+                answer_seq = seq
+        elif isinstance(fact, f.CallStarted) and fact.call in refused_calls:
             yield f"fact {seq}: {fact.call} starts, and its reply was refused"
-        elif isinstance(fact, f.StepStarted | f.Stopping) and answered:
-            yield f"fact {seq} is {fact.kind}, and fact {answered} accepted an answer"
+        elif isinstance(fact, f.StepStarted | f.Stopping) and answer_seq:
+            yield f"fact {seq} is {fact.kind}, and fact {answer_seq} accepted an answer"
 
 
-def _decided(driven: Driven) -> Mapping[tuple[str, int | str], int]:
+def _decided(turn: Driven) -> Mapping[tuple[str, int | str], int]:
     """Return the first fact with the decision of each hook, by the hook and its step or its call."""
-    decided: dict[tuple[str, int | str], int] = {}
+    decision_seqs: dict[tuple[str, int | str], int] = {}
     step = 0
-    for seq, fact in driven.facts:
+    for seq, fact in turn.facts:
         keys: list[tuple[str, int | str]] = []
         match fact:
             case f.StepStarted(number=number):
@@ -120,18 +122,18 @@ def _decided(driven: Driven) -> Mapping[tuple[str, int | str], int]:
             case _:
                 pass
         for key in keys:
-            decided.setdefault(key, seq)
-    return decided
+            decision_seqs.setdefault(key, seq)
+    return decision_seqs
 
 
-def limits_of(driven: Driven) -> Limits:
+def limits_of(turn: Driven) -> Limits:
     """Return the limits of the turn."""
-    return next((fact.limits for fact in facts_of(driven, f.TurnStarted)), Limits())
+    return next((fact.limits for fact in facts_of(turn, f.TurnStarted)), Limits())
 
 
-def facts_of(driven: Driven, kind: type[F]) -> Iterator[F]:
+def facts_of(turn: Driven, kind: type[F]) -> Iterator[F]:
     """Return the facts of a kind."""
-    return (fact for _, fact in driven.facts if isinstance(fact, kind))
+    return (fact for _, fact in turn.facts if isinstance(fact, kind))
 
 
 def checked(claim: str, faults: Iterable[str]) -> Check:

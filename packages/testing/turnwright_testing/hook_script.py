@@ -139,10 +139,10 @@ class DecidedCode:
         await self._ask(HookQuestion("validator", ctx, answer))
         return answer
 
-    async def prepare_tools(self, ctx: TurnContext, offered: tuple[str, ...]) -> Sequence[str]:
+    async def prepare_tools(self, ctx: TurnContext, tool_names: tuple[str, ...]) -> Sequence[str]:
         """Return the names of a step's tools."""
-        answer = await self._ask(HookQuestion("prepare_tools", ctx, offered))
-        return [name for name in offered if name in answer] if isinstance(answer, tuple) else offered
+        answer = await self._ask(HookQuestion("prepare_tools", ctx, tool_names))
+        return [name for name in tool_names if name in answer] if isinstance(answer, tuple) else tool_names
 
     async def _ask(self, question: HookQuestion) -> Decision:
         decision = await self._decide(question)

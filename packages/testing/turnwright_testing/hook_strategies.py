@@ -91,8 +91,8 @@ def typed_answers(agent: Agent[Never, object]) -> st.SearchStrategy[ModelRespons
 
 def can_answer(agent: Agent[Never, object], bounds: Limits) -> bool:
     """Return whether a turn of this agent, with a typed answer, can begin under these limits of its engine."""
-    limited = agent.limits_for(bounds)
-    return limited.allowance > 0 and limited.call_limit != 0
+    agent_limits = agent.limits_for(bounds)
+    return agent_limits.allowance > 0 and agent_limits.call_limit != 0
 
 
 def compactions() -> st.SearchStrategy[Compact]:

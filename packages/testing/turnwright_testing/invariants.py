@@ -52,9 +52,9 @@ class InvariantViolatedError(PicklableError, AssertionError):
         self.checks = checks
 
 
-def check(driven: Driven) -> list[Check]:
+def check(turn: Driven) -> list[Check]:
     """Every invariant of a turn, in the order of `INVARIANTS`."""
-    return [invariant(driven) for invariant in INVARIANTS]
+    return [invariant(turn) for invariant in INVARIANTS]
 
 
 def violated(checks: Iterable[Check]) -> tuple[Check, ...]:
@@ -64,57 +64,57 @@ def violated(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
     """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
-    broken = violated(result for driven in turns for result in check(driven))
+    broken = violated(result for turn in turns for result in check(turn))
     if broken:
         raise InvariantViolatedError(broken)
 
 
-def raises_nothing(driven: Driven) -> Check:
+def raises_nothing(turn: Driven) -> Check:
     """The end of a turn is a value, never an exception. Source: docs/rules.md#outcomes."""
-    return checked("the engine raises nothing", [driven.raised] if driven.raised else [])
+    return checked("the engine raises nothing", [turn.raised] if turn.raised else [])
 
 
-def ends(driven: Driven) -> Check:
+def ends(turn: Driven) -> Check:
     """Every turn ends, once no turn waits for a person any more."""
     claim = "the turn ends"
-    if driven.raised:
+    if turn.raised:
         return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
-    last = driven.facts[-1][1] if driven.facts else None
+    last = turn.facts[-1][1] if turn.facts else None
     ended = isinstance(last, f.TurnEnded)
-    ending = driven.gave_up or f"the last fact is {last.kind if last else 'missing'}"
-    return checked(claim, [] if ended and not driven.gave_up else [ending])
+    ending = turn.gave_up or f"the last fact is {last.kind if last else 'missing'}"
+    return checked(claim, [] if ended and not turn.gave_up else [ending])
 
 
-def ends_once(driven: Driven) -> Check:
+def ends_once(turn: Driven) -> Check:
     """One ending, the last fact, with an outcome, its reason and its state. Source: docs/rules.md#outcomes."""
-    return checked("at most one ending: the last fact, whose reason fits its outcome", _endings(driven))
+    return checked("at most one ending: the last fact, whose reason fits its outcome", _endings(turn))
 
 
-def fails_for_a_cause(driven: Driven) -> Check:
+def fails_for_a_cause(turn: Driven) -> Check:
     """No turn ends as `engine_error`: that is a bug, in the engine, a tool, or a hook.
 
     A guardrail whose own model fails has no verdict, and is not a bug.
     """
-    failed = (fact.error for fact in facts_of(driven, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR)
-    faults = [error or "it says nothing" for error in failed if _UNDECIDED not in error]
+    errors = (fact.error for fact in facts_of(turn, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR)
+    faults = [error or "it says nothing" for error in errors if _UNDECIDED not in error]
     return checked("no turn fails by a bug of the engine, a tool or a hook", faults)
 
 
-def within_steps(driven: Driven) -> Check:
+def within_steps(turn: Driven) -> Check:
     """Steps are counted one by one, up to the allowance, which is at most 200. Source: docs/rules.md#steps, #zero."""
-    limits = limits_of(driven)
-    numbers = [fact.number for fact in facts_of(driven, f.StepStarted)]
+    limits = limits_of(turn)
+    numbers = [fact.number for fact in facts_of(turn, f.StepStarted)]
     faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
     most = min(limits.allowance, limits.cap, MAX_STEPS)
     faults += [f"{len(numbers)} steps started, of {most}"] if len(numbers) > most else []
     return checked("steps <= min(steps, ceiling, 200), counted one by one", faults)
 
 
-def within_calls(driven: Driven) -> Check:
+def within_calls(turn: Driven) -> Check:
     """The started calls of the turn and of each step stay within their budgets. Source: docs/rules.md#budgets."""
-    limits, whole, of_step = limits_of(driven), set[str](), set[str]()
+    limits, whole, of_step = limits_of(turn), set[str](), set[str]()
     faults: list[str] = []
-    for seq, fact in driven.facts:
+    for seq, fact in turn.facts:
         if isinstance(fact, f.StepStarted):
             of_step = set()
         elif isinstance(fact, f.CallStarted):
@@ -127,40 +127,42 @@ def within_calls(driven: Driven) -> Check:
     return checked("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
 
 
-def within_model_calls(driven: Driven) -> Check:
+def within_model_calls(turn: Driven) -> Check:
     """Model calls, with retries and the conclusion, stay within the formula. Source: docs/rules.md#model-calls."""
     claim = "model calls <= (allowance + 1) x (1 + max_retries) + 2 x max_compactions"
-    if driven.requests is None:
+    if turn.requests is None:
         return unknown(claim, "the requests are not known")
-    most, request_count = limits_of(driven).model_calls, len(driven.requests)
+    most, request_count = limits_of(turn).model_calls, len(turn.requests)
     return checked(claim, [f"{request_count} model calls, of {most}"] if request_count > most else [])
 
 
-def within_pauses(driven: Driven) -> Check:
+def within_pauses(turn: Driven) -> Check:
     """Pauses, each for any number of interrupts. Source: docs/rules.md#approvals."""
-    most, pause_count = limits_of(driven).max_pauses, sum(1 for _ in facts_of(driven, f.Paused))
+    most, pause_count = limits_of(turn).max_pauses, sum(1 for _ in facts_of(turn, f.Paused))
     return checked("pauses <= max_pauses", [f"{pause_count} pauses, of {most}"] if pause_count > most else [])
 
 
-def within_budgets(driven: Driven) -> Check:
+def within_budgets(turn: Driven) -> Check:
     """No step starts without tokens, money or time; one reply may exceed them. Source: docs/rules.md#budgets."""
-    turn, faults = Turn(), list[str]()
-    for seq, fact in driven.facts:
+    state, faults = Turn(), list[str]()
+    for seq, fact in turn.facts:
         if isinstance(fact, f.StepStarted):
-            c = turn.counters
-            spent = {"tokens": c.tokens_spent, "cost": c.cost_spent, "seconds": c.time_spent}
+            c = state.counters
+            is_spent = {"tokens": c.tokens_spent, "cost": c.cost_spent, "seconds": c.time_spent}
             faults += [
-                f"fact {seq}: step {fact.number} starts, and the {name} are spent" for name in spent if spent[name]
+                f"fact {seq}: step {fact.number} starts, and the {name} are spent"
+                for name in is_spent
+                if is_spent[name]
             ]
-        if not _applied(turn, fact):
+        if not _applied(state, fact):
             break
     return checked("no step starts once the tokens, the cost or the time is spent", faults)
 
 
-def pairs_its_calls(driven: Driven) -> Check:
+def pairs_its_calls(turn: Driven) -> Check:
     """Each call has one result right after it, once no call is open. Source: docs/rules.md#pairing."""
     transcript, faults = Transcript(), list[str]()
-    for seq, fact in driven.facts:
+    for seq, fact in turn.facts:
         if not _applied(transcript.turn, fact):
             break
         transcript.add(seq, fact)
@@ -177,97 +179,97 @@ def pairs_its_calls(driven: Driven) -> Check:
     return checked("every call has exactly one result, wherever the turn pauses", faults)
 
 
-def settles_once(driven: Driven) -> Check:
+def settles_once(turn: Driven) -> Check:
     """Each call that a reply made gets one result in the journal, and nothing else gets one."""
-    call_counts = Counter(call.id for fact in facts_of(driven, f.ModelReplied) for call in fact.calls)
-    settled = Counter(fact.call for fact in facts_of(driven, f.CallSettled))
-    over = any(isinstance(fact, f.TurnEnded) for _, fact in driven.facts)
+    call_counts = Counter(call.id for fact in facts_of(turn, f.ModelReplied) for call in fact.calls)
+    settle_counts = Counter(fact.call for fact in facts_of(turn, f.CallSettled))
+    over = any(isinstance(fact, f.TurnEnded) for _, fact in turn.facts)
     faults = [f"call {call} was made twice" for call, count in call_counts.items() if count > 1]
-    faults += [f"call {call} has a result, and was never made" for call in settled if call not in call_counts]
-    faults += [f"call {call} has {count} results" for call, count in settled.items() if count > 1]
+    faults += [f"call {call} has a result, and was never made" for call in settle_counts if call not in call_counts]
+    faults += [f"call {call} has {count} results" for call, count in settle_counts.items() if count > 1]
     faults += [
-        f"call {call} has no result, and the turn is over" for call in call_counts if over and call not in settled
+        f"call {call} has no result, and the turn is over" for call in call_counts if over and call not in settle_counts
     ]
     return checked("every call is settled exactly once in the journal", faults)
 
 
-def sends_sound_requests(driven: Driven) -> Check:
+def sends_sound_requests(turn: Driven) -> Check:
     """No request is sent that providers reject. Source: docs/rules.md#pairing, #concluding, #dynamic-requests."""
     claim = "every request is paired, ends with no assistant message, and has the tools of its step"
-    if driven.requests is None:
+    if turn.requests is None:
         return unknown(claim, "the requests are not known")
     faults: list[str] = []
-    tool_names = list(driven.tools or ())
-    prepared = [fact.tools for fact in facts_of(driven, f.RequestPrepared) if fact.tools is not None]
+    tool_names = list(turn.tools or ())
+    prepared = [fact.tools for fact in facts_of(turn, f.RequestPrepared) if fact.tools is not None]
     allowed_offers = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared)]
-    typed = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in driven.requests}
-    if len(typed) > 1:
+    offers_output = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in turn.requests}
+    if len(offers_output) > 1:
         faults.append("some requests offer the tool of the typed answer, and some do not")
-    for number, request in enumerate(driven.requests, start=1):
+    for number, request in enumerate(turn.requests, start=1):
         where = f"request {number}"
         faults += _unpaired(where, request.messages)
         if not request.messages or request.messages[-1].role == "assistant":
             faults.append(f"{where} ends with an assistant message")
-        offered = [spec.name for spec in request.tools if spec.name != OUTPUT_TOOL]
-        if driven.tools is not None and offered not in allowed_offers:
-            faults.append(f"{where} offers the tools {offered}, not {' or '.join(map(str, allowed_offers))}")
+        request_tools = [spec.name for spec in request.tools if spec.name != OUTPUT_TOOL]
+        if turn.tools is not None and request_tools not in allowed_offers:
+            faults.append(f"{where} offers the tools {request_tools}, not {' or '.join(map(str, allowed_offers))}")
     return checked(claim, faults)
 
 
-def shows_short_results(driven: Driven) -> Check:
+def shows_short_results(turn: Driven) -> Check:
     """A model receives at most 64 KiB of one result, and a note about the cut. Source: docs/rules.md#tool-results."""
-    sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in facts_of(driven, f.CallSettled)}
+    sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in facts_of(turn, f.CallSettled)}
     faults = [f"the result of {call} has {size} bytes" for call, size in sizes.items() if size > RESULT_LIMIT + _NOTICE]
     return checked("no result is longer than 64 KiB and its notice", faults)
 
 
-def folds(driven: Driven) -> Check:
+def folds(turn: Driven) -> Check:
     """Every prefix of the journal folds to the state whose hash its last fact has. Source: docs/rules.md#journal."""
-    turn, faults = Turn(), list[str]()
-    for number, (seq, fact) in enumerate(driven.facts, start=1):
+    state, faults = Turn(), list[str]()
+    for number, (seq, fact) in enumerate(turn.facts, start=1):
         if seq != number:
             faults.append(f"fact {number} has the place {seq}")
-        if not _applied(turn, fact):
+        if not _applied(state, fact):
             faults.append(f"fact {seq} ({fact.kind}) names something that no fact before it made")
             break
-        if fact.hash not in ("", turn.digest()):
-            faults.append(f"fact {seq} ({fact.kind}) has the hash {fact.hash}, and its prefix folds to {turn.digest()}")
+        if fact.hash not in ("", state.digest()):
+            faults.append(
+                f"fact {seq} ({fact.kind}) has the hash {fact.hash}, and its prefix folds to {state.digest()}"
+            )
             break
     return checked("every prefix of the journal folds to the state that was recorded", faults)
 
 
-def follows(driven: Driven) -> Check:
+def follows(turn: Driven) -> Check:
     """Every fact follows from those before, by the chart that ships. Source: docs/rules.md#journal."""
-    return replay(driven.facts).check
+    return replay(turn.facts).check
 
 
-def journals_before_it_runs(driven: Driven) -> Check:
+def journals_before_it_runs(turn: Driven) -> Check:
     """A tool's work begins only when its start is in the journal. Source: docs/rules.md#recovery."""
     claim = "no tool runs before its start is in the journal"
-    if driven.executions is None:
+    if turn.executions is None:
         return unknown(claim, "what ran is not known")
-    started = {(fact.call, fact.attempt) for fact in facts_of(driven, f.CallStarted)}
+    started = {(fact.call, fact.attempt) for fact in facts_of(turn, f.CallStarted)}
     faults = [
         f"{execution.tool} ran as {execution.call}, attempt {execution.attempt}, and the journal knows of no such start"
-        for execution in _recorded(driven)
+        for execution in _recorded(turn)
         if (execution.call, execution.attempt) not in started
     ]
     return checked(claim, faults)
 
 
-def runs_once(driven: Driven) -> Check:
+def runs_once(turn: Driven) -> Check:
     """No attempt runs twice; another one needs an idempotent tool or a person. Source: docs/rules.md#recovery."""
     claim = "no call runs again, unless its tool is idempotent or a person said so"
-    if driven.executions is None or driven.tools is None:
+    if turn.executions is None or turn.tools is None:
         return unknown(claim, "what ran is not known")
-    reruns = Counter(_reruns(driven))
+    reruns = Counter(_reruns(turn))
     faults: list[str] = []
-    for (call, attempt), count in Counter(
-        (execution.call, execution.attempt) for execution in _recorded(driven)
-    ).items():
+    for (call, attempt), count in Counter((execution.call, execution.attempt) for execution in _recorded(turn)).items():
         faults += [f"attempt {attempt} of {call} ran {count} times"] if count > 1 else []
-    for (call, name), count in Counter((execution.call, execution.tool) for execution in _recorded(driven)).items():
-        if count > 1 + reruns[call] and not driven.tools[name].idempotent:
+    for (call, name), count in Counter((execution.call, execution.tool) for execution in _recorded(turn)).items():
+        if count > 1 + reruns[call] and not turn.tools[name].idempotent:
             faults.append(f"{name} is not idempotent, and {call} ran {count} times")
     return checked(claim, faults)
 
@@ -297,12 +299,12 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
 )
 
 
-def _endings(driven: Driven) -> Iterator[str]:
-    for seq, fact in driven.facts:
+def _endings(turn: Driven) -> Iterator[str]:
+    for seq, fact in turn.facts:
         if not isinstance(fact, f.TurnEnded):
             continue
-        if seq != driven.facts[-1][0]:
-            yield f"fact {seq} halts the turn, and {len(driven.facts) - seq} facts follow"
+        if seq != turn.facts[-1][0]:
+            yield f"fact {seq} halts the turn, and {len(turn.facts) - seq} facts follow"
         if fact.reason not in REASONS_OF[fact.outcome]:
             yield f"fact {seq}: the outcome {fact.outcome} has the reason {fact.reason}"
         if fact.state.outcome is not fact.outcome:
@@ -315,20 +317,20 @@ def may_be_repeated(started: f.Fact, tool: str, tools: Mapping[str, Tool]) -> bo
     return repeatable and tool in tools and can_be_repeated([tools[tool]])
 
 
-def _recorded(driven: Driven) -> list[Execution]:
+def _recorded(turn: Driven) -> list[Execution]:
     """Return the executions that the journal must have: not those of steps that a crash may have lost."""
-    executions, tools = driven.executions or (), driven.tools or {}
-    if not driven.facts:
+    executions, tools = turn.executions or (), turn.tools or {}
+    if not turn.facts:
         return list(executions)
-    started = driven.facts[0][1]
+    started = turn.facts[0][1]
     return [execution for execution in executions if not may_be_repeated(started, execution.tool, tools)]
 
 
-def _reruns(driven: Driven) -> Iterator[str]:
+def _reruns(turn: Driven) -> Iterator[str]:
     """Return the calls that a person allowed to run again, or answered during their work, once for each time."""
     open_calls: dict[str, str] = {}
     started_calls: set[str] = set()
-    for _, fact in driven.facts:
+    for _, fact in turn.facts:
         if isinstance(fact, f.CallStarted):
             started_calls.add(fact.call)
         elif isinstance(fact, f.CallWaiting) and fact.call in started_calls:

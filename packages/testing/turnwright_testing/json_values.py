@@ -177,8 +177,8 @@ class _Reader:
                 return _whole_numbers(math.ceil(low), math.floor(high))
             case "number":
                 low, high = _bounds(schema, 0.001)
-                stated = [bound for bound in (low, high) if bound in schema.values()]
-                fitting = [*stated, *(number for number in _NUMBERS if low <= number <= high)]
+                bounds = [bound for bound in (low, high) if bound in schema.values()]
+                fitting = [*bounds, *(number for number in _NUMBERS if low <= number <= high)]
                 return st.sampled_from(fitting or [low])
             case "boolean":
                 return st.booleans()
@@ -190,8 +190,8 @@ class _Reader:
             name: self._strategies[name] if name in self._strategies else self.read(inner)
             for name, inner in _mapping(schema.get("properties")).items()
         }
-        needed = schema.get("required")
-        required = set(map(str, needed)) if isinstance(needed, list) else set()
+        names = schema.get("required")
+        required = set(map(str, names)) if isinstance(names, list) else set()
         known_fields: Values = st.fixed_dictionaries(
             {name: inner for name, inner in properties.items() if name in required},
             optional={name: inner for name, inner in properties.items() if name not in required},

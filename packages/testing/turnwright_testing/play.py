@@ -143,14 +143,14 @@ def _count_for_hypothesis(turns: Sequence[Driven]) -> None:
     if hypothesis is None or not hypothesis.currently_in_test_context():
         return
     reached, questions = Reached(), dict[str, None]()
-    for driven in turns:
-        reached.expect_tools(driven.tools or ())
+    for driven_turn in turns:
+        reached.expect_tools(driven_turn.tools or ())
         turn = ReachedTurns(reached)
-        for _, fact in driven.facts:
+        for _, fact in driven_turn.facts:
             turn.add("", fact)
-        last = driven.facts[-1][1] if driven.facts else None
+        last = driven_turn.facts[-1][1] if driven_turn.facts else None
         reached.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
-        questions |= {f"{consultation.on}: asked": None for consultation in driven.consulted or ()}
+        questions |= {f"{consultation.on}: asked": None for consultation in driven_turn.consulted or ()}
     for text in (*reached.events(), *questions):
         hypothesis.event(text)
 
@@ -212,7 +212,7 @@ class _World:
         rows = list(reversed(await self._journal.turns()))
         begins = [self._marks[row.id] for row in rows]
         ends = [*begins[1:], len(self._model.requests)]
-        driven = [
+        turns = [
             Driven(
                 facts=await self._journal.facts(row.id),
                 requests=self._model.requests[begin:end],
@@ -224,8 +224,8 @@ class _World:
         ]
         if self._open_store is not None:
             await self._journal.aclose()
-        last = driven.pop() if driven else Driven(facts=())
-        return [*driven, replace(last, raised=self.raised, gave_up=self.gave_up)]
+        last = turns.pop() if turns else Driven(facts=())
+        return [*turns, replace(last, raised=self.raised, gave_up=self.gave_up)]
 
     async def _drive_all(self) -> str:
         whole = await self._begin("hi")
@@ -346,7 +346,7 @@ class _WatchedStore(FaultyStore):
 
 def without_models(agent: Agent) -> Agent:
     """Return the agent without the names of models: the script speaks for every model."""
-    changed: dict[str, object] = {"model": None}
+    fields: dict[str, object] = {"model": None}
     if agent.compaction is not None:
-        changed["compaction"] = agent.compaction.model_copy(update={"model": None})
-    return agent.model_copy(update=changed)
+        fields["compaction"] = agent.compaction.model_copy(update={"model": None})
+    return agent.model_copy(update=fields)

@@ -82,8 +82,8 @@ class _Player:
         self._recording = recording
         self._then = deque(recording.then)
         self._journal = _Journal(self._then, recording.limits.seconds or 0.0)
-        self._decided = PlayedDecisions(recording, lambda: self._journal.written_count)
-        self._model = _Model(recording, self._journal, self._abort, self._decided)
+        self._decisions = PlayedDecisions(recording, lambda: self._journal.written_count)
+        self._model = _Model(recording, self._journal, self._abort, self._decisions)
         self._tools = [_Tool(name, recording, self._journal, self._model) for name in recording.tools]
         self._synthesis = deque(recording.synthesis or ())
         self._agent = _agent(recording)
@@ -112,7 +112,7 @@ class _Player:
         if act.what == "deadline":
             await self._journal.let_time_pass()
         elif act.what == "decision":
-            self._decided.end()
+            self._decisions.end()
         elif act.what != "crash":
             await self._journal.post(abort_item(self._journal.turn))
 
@@ -138,7 +138,7 @@ class _Player:
             models=lambda _: self._model,
             tools=self._tools,
             agents=[self._agent],
-            hooks=[self._decided] if self._recording.needs_decisions else [],
+            hooks=[self._decisions] if self._recording.needs_decisions else [],
             store=self._journal,
             limits=self._recording.limits,
             synthesize=None if self._recording.synthesis is None else self._synthesize,
@@ -226,7 +226,7 @@ class _Model(FlakyModel):
         recording: Recording,
         journal: _Journal,
         abort: Callable[[], Awaitable[None]],
-        decided: PlayedDecisions,
+        decisions: PlayedDecisions,
     ) -> None:
         super().__init__()
         #: The calls of the last reply that are not looked up yet, with their ids.
@@ -235,12 +235,12 @@ class _Model(FlakyModel):
         self._call_count = 0
         self._journal = journal
         self._abort = abort
-        self._decided = decided
+        self._decisions = decisions
 
     async def next_line(self, request: ModelRequest) -> Line | None:  # noqa: ARG002 (a recording does not listen)
         await anyio.lowlevel.checkpoint()  # where time that is up already is noticed
         self._journal.hold_up()
-        self._decided.begin_reply(len(self.requests) - 1)
+        self._decisions.begin_reply(len(self.requests) - 1)
         line = self._lines.popleft() if self._lines else None
         if isinstance(line, ModelResponse):
             self._note(line.calls)
@@ -316,11 +316,11 @@ class _Tool(Tool):
     def _next_ask(self, context: ToolContext) -> tuple[Ask | None, int]:
         """Return the call's next question, and its attempt; 0 is before it runs."""
         asks = self._recording.asks.get(context.call_id, ())
-        answered = sum(answer.decision is not Decision.RERUN for answer in context.answers)
-        if answered >= len(asks):
+        answer_count = sum(answer.decision is not Decision.RERUN for answer in context.answers)
+        if answer_count >= len(asks):
             return None, 0
         attempts = self._recording.asked_in.get(context.call_id, ())
-        return asks[answered], attempts[answered] if answered < len(attempts) else 0
+        return asks[answer_count], attempts[answer_count] if answer_count < len(attempts) else 0
 
     async def execute(self, values: Mapping[str, object], context: ToolContext) -> object:
         del values

@@ -66,9 +66,9 @@ class PlayedDecisions(SegmentHooks):
         if self._segment is None:
             return
         self._review.stages = (self._check,) if number in self._recording.reviewed else ()
-        due = self._due()
-        if isinstance(due, TrippedInput):
-            raise _trip(due)
+        event = self._due()
+        if isinstance(event, TrippedInput):
+            raise _trip(event)
 
     def _due(self) -> Decided | None:
         return self._recording.decisions.get(self._count_written())
@@ -82,22 +82,22 @@ class PlayedDecisions(SegmentHooks):
         raise HookFailedError(self._ending.error if isinstance(self._ending, FailInput) else "nothing ends the turn")
 
     async def _prepare(self, _: CallModel) -> RequestPreparedInput | None:
-        due = self._due()
-        if not isinstance(due, RequestPreparedInput):
+        event = self._due()
+        if not isinstance(event, RequestPreparedInput):
             return None
-        return replace(due, elapsed=self._elapsed())
+        return replace(event, elapsed=self._elapsed())
 
     def oversized(self) -> Input | None:
         """See `Compaction.oversized`."""
-        due = self._due()
-        return replace(due, elapsed=self._elapsed()) if isinstance(due, OversizedInput) else None
+        event = self._due()
+        return replace(event, elapsed=self._elapsed()) if isinstance(event, OversizedInput) else None
 
     async def compact(self, _: CompactHistory) -> Input:
         """See `Compaction.compact`."""
-        due = self._due()
-        match due:
+        event = self._due()
+        match event:
             case CompactedInput() | AttemptFailedInput():
-                return replace(due, elapsed=self._elapsed())
+                return replace(event, elapsed=self._elapsed())
             case FailInput(error=error):
                 raise RuntimeError(error)
             case _:
@@ -105,8 +105,8 @@ class PlayedDecisions(SegmentHooks):
                 raise AssertionError
 
     async def _check(self, reviewing: Reviewing) -> None:
-        due = self._due()
-        match due:
+        event = self._due()
+        match event:
             case ReviewedInput(refused=True, feedback=feedback):
                 raise Retry(feedback)
             case ReviewedInput(answer=answer, output=output):
@@ -114,7 +114,7 @@ class PlayedDecisions(SegmentHooks):
             case AttemptFailedInput(message=message, cause=cause):
                 raise ModelError(message, cause=cause)
             case TrippedInput():
-                raise _trip(due)
+                raise _trip(event)
             case FailInput(error=error):
                 raise RuntimeError(error)
             case ExpireInput():
@@ -139,10 +139,10 @@ class _Judge:
         del tool, batch
         return BeforeCall(call.arguments, rejected=self._rejected.get(call.id))
 
-    async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:
+    async def after(self, call: Call, batch: BatchContext, event: CallSettledInput) -> CallSettledInput:
         del call, batch
-        return settled
+        return event
 
 
-def _trip(due: TrippedInput) -> TripError:
-    return TripError(due.guardrail, due.message, dict(due.metadata), due.checks)
+def _trip(event: TrippedInput) -> TripError:
+    return TripError(event.guardrail, event.message, dict(event.metadata), event.checks)

@@ -162,8 +162,8 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
         case answers.Answer(decision=Decision.REJECT, text=words):
             return _call(imports.name(answers.reject), [("", words)] if words else [], imports, depth)
         case answers.Answer(decision=Decision.APPROVE, text="", arguments=arguments, always=always):
-            changed: list[tuple[str, object]] = [] if arguments is None else [("arguments", arguments)]
-            options = [*changed, ("always", always)] if always else changed
+            argument_options: list[tuple[str, object]] = [] if arguments is None else [("arguments", arguments)]
+            options = [*argument_options, ("always", always)] if always else argument_options
             return _call(imports.name(answers.approve), options, imports, depth)
         case ModelResponse() if _asks(value):
             return _asking(value, imports, depth)

@@ -72,7 +72,7 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
 def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
     """Return the assertions of the test, and sentences about those that do not hold here."""
     try:
-        played = playback(recording)
+        result = playback(recording)
     except (TurnwrightError, MachineError) as error:  # the machine refuses facts that somebody changed
         raise PlaybackError(f"turn {was.id} cannot be played again as it was recorded: {error}") from error
     kept_assertions: list[tuple[str, object]] = []
@@ -80,12 +80,12 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
     for assertion, get in _facts_of(was):
         if assertion == "turn.text" and was.reason is EndReason.DEADLINE and was.text.startswith(_TIMED):
             notes.append("The turn's text is a fixed summary that contains times: it is not compared.")
-        elif get(played) == get(was):
+        elif get(result) == get(was):
             kept_assertions.append((assertion, get(was)))
         else:
-            notes.append(f"DIFFERENT: {assertion} was {get(was)!a}, and is {get(played)!a} when it is played.")
+            notes.append(f"DIFFERENT: {assertion} was {get(was)!a}, and is {get(result)!a} when it is played.")
     results = results_of(was)
-    if results == results_of(played):
+    if results == results_of(result):
         kept_assertions.append(
             ("results_of(turn)", PythonSource("RECORDING.results") if results == recording.results else results)
         )

@@ -42,7 +42,7 @@ class RunReport:
     @property
     def checks(self) -> list[Check]:
         """Return one check for each claim, over the whole run. One that was never examined does not hold."""
-        return [self._summed(claim, counted) for claim, counted in self.verdicts.items()]
+        return [self._summed(claim, counts) for claim, counts in self.verdicts.items()]
 
     @property
     def verdict(self) -> Verdict:
@@ -61,12 +61,12 @@ class RunReport:
         for check in checks:
             self.verdicts.setdefault(check.claim, Counter())[check.verdict] += 1
 
-    def _summed(self, claim: str, counted: Counter[Verdict]) -> Check:
-        if counted[Verdict.VIOLATED]:
-            detail = f"in {counted[Verdict.VIOLATED]} of {self.total} {self.checked}"
+    def _summed(self, claim: str, counts: Counter[Verdict]) -> Check:
+        if counts[Verdict.VIOLATED]:
+            detail = f"in {counts[Verdict.VIOLATED]} of {self.total} {self.checked}"
             return Check(claim, Verdict.VIOLATED, detail)
         if self.stopped:
             return Check(claim, Verdict.INCONCLUSIVE, self.stopped)
-        if not counted[Verdict.HOLDS]:
+        if not counts[Verdict.HOLDS]:
             return Check(claim, Verdict.INCONCLUSIVE, "nothing was seen that would show it")
-        return Check(claim, Verdict.HOLDS, f"in {counted[Verdict.HOLDS]} {self.checked}")
+        return Check(claim, Verdict.HOLDS, f"in {counts[Verdict.HOLDS]} {self.checked}")

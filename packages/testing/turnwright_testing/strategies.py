@@ -151,10 +151,10 @@ def usages() -> st.SearchStrategy[Usage | None]:
     """The usage of a reply: little, much, or unknown."""
     # A part of each count, as of a cache and of reasoning.
     usage = st.builds(
-        lambda read, output_tokens, part: Usage(
-            input_tokens=read,
+        lambda input_tokens, output_tokens, part: Usage(
+            input_tokens=input_tokens,
             output_tokens=output_tokens,
-            cached_tokens=read * part // 4,
+            cached_tokens=input_tokens * part // 4,
             reasoning_tokens=output_tokens * part // 4,
         ),
         st.integers(0, 100),
@@ -250,8 +250,8 @@ def scripts(
     mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     outage = model_errors()  # a provider that is down fails again and again
     cycle = st.lists(mixed((3, obedient), (3, mistaken), (1, outage)), min_size=1, max_size=4)
-    repeated = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
-    runs = st.lists(mixed((2, alone), (1, repeated)), min_size=1, max_size=max_size)
+    repeated_lines = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
+    runs = st.lists(mixed((2, alone), (1, repeated_lines)), min_size=1, max_size=max_size)
     once = st.just(()) if answers is None else answers.map(lambda scripted_line: (scripted_line,))
     ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
     return st.builds(lambda lines, last: _not_for_ever(tuple(chain(*lines, last))), runs, ending)
@@ -309,20 +309,20 @@ def scenarios(
     `values`: see `tool_calls`.
     """
     usable = [tool for tool in tools if agent is None or agent.may_use(tool.name, delegates=tool.delegates)]
-    typed = agent if agent is not None and agent.is_typed else None
-    answers = None if typed is None else typed_answers(typed)
+    typed_agent = agent if agent is not None and agent.is_typed else None
+    answers = None if typed_agent is None else typed_answers(typed_agent)
     batches = st.lists(st.none() | st.just("In short."), max_size=2).map(tuple)
 
     def played(
         script: st.SearchStrategy[tuple[Line, ...]],
-        limited: st.SearchStrategy[Limits],
+        turn_limits: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
         **additions: st.SearchStrategy[Any],
     ) -> st.SearchStrategy[Scenario]:
         return st.builds(
             Scenario,
             script=script,
-            limits=limited if typed is None else limited.filter(partial(can_answer, typed)),
+            limits=turn_limits if typed_agent is None else turn_limits.filter(partial(can_answer, typed_agent)),
             behaviours=_few_of(behaviours(run_tools=run_tools), 4),
             people=_few_of(people(usable), 3),
             synthesis=seldom(batches) if synthesis else st.none(),
@@ -335,27 +335,27 @@ def scenarios(
     replies = obedient_replies(usable, values) if answers is None else obedient_replies(usable, values) | answers
     willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
     common = (bounds or limits(), seldom(abort_points()))
-    anything, additional = played(script, *common), played(willing | script, *common, **additions(usable))
+    any_turn, additional = played(script, *common), played(willing | script, *common, **additions(usable))
     kinds = (
         ()
         if bounds is not None
-        else _kinds(usable, played, real_time=run_tools, typed=typed is not None, values=values)
+        else _kinds(usable, played, real_time=run_tools, typed=typed_agent is not None, values=values)
     )
-    return _shown_plainly(mixed((4, anything), (8, additional), *kinds))
+    return _shown_plainly(mixed((4, any_turn), (8, additional), *kinds))
 
 
 class _Played(Protocol):
     def __call__(
         self,
         script: st.SearchStrategy[tuple[Line, ...]],
-        limited: st.SearchStrategy[Limits],
+        turn_limits: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
         **additions: st.SearchStrategy[Any],
     ) -> st.SearchStrategy[Scenario]: ...
 
 
 def _kinds(
-    tools: Sequence[Tool], played: _Played, *, real_time: bool, typed: bool, values: ArgumentValues
+    tools: Sequence[Tool], play: _Played, *, real_time: bool, typed: bool, values: ArgumentValues
 ) -> Iterator[tuple[int, st.SearchStrategy[Scenario]]]:
     """Rare situations, and how often they are wanted: loops, compactions, limits, no time, no steps."""
     ending, some_ending = (_endings(tools, least=least, real_time=real_time) for least in (0, 1))
@@ -366,7 +366,7 @@ def _kinds(
     no_steps = limits(steps=0, seconds=st.none() | LIMITS["seconds"])
     yield (
         2,
-        played(
+        play(
             loop,
             _only(
                 *("doom_threshold", "doom_compare", "doom_response", "nudges", "max_pauses", "ceiling"),
@@ -376,18 +376,18 @@ def _kinds(
         ),
     )
     long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), cycles, overflows(), ending)
-    spent = _only("tokens", "cost", "max_retries", "seconds")
-    yield 1, played(long, spent, seldom(abort_points(8)), compaction=compactions())
-    refused = st.builds(
+    budget_limits = _only("tokens", "cost", "max_retries", "seconds")
+    yield 1, play(long, budget_limits, seldom(abort_points(8)), compaction=compactions())
+    refusals = st.builds(
         lambda few, last: (*few, *last),
         st.lists(_asking(st.lists(bad_calls(tools), min_size=1, max_size=2)), min_size=2, max_size=4),
         ending,
     )
-    yield 1, played(refused, _only("idle_steps", "max_retries", "doom_threshold", "nudges", "tool_calls"), st.none())
-    yield 1, played(soon, _only("steps", "tool_calls", "concluding", "max_retries"), seldom(abort_points(8)))
-    yield 1, played(soon, _only("seconds", "tokens", "cost", "max_retries"), st.none())
+    yield 1, play(refusals, _only("idle_steps", "max_retries", "doom_threshold", "nudges", "tool_calls"), st.none())
+    yield 1, play(soon, _only("steps", "tool_calls", "concluding", "max_retries"), seldom(abort_points(8)))
+    yield 1, play(soon, _only("seconds", "tokens", "cost", "max_retries"), st.none())
     if not typed:
-        yield 1, played(some_ending, no_steps, seldom(abort_points(3)))
+        yield 1, play(some_ending, no_steps, seldom(abort_points(3)))
 
 
 @st.composite

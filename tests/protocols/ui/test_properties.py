@@ -16,7 +16,7 @@ from .chat_page import ChatPage, Json
 
 def message_of(turn: Told, events: Sequence[TurnEvent], *, resets: bool = True) -> Json:
     """Return the message of a page that received a turn's events in one stream."""
-    encoder, page = ChunkEncoder(turn.turn, resets=resets, closed=closed_in(turn.journal)), ChatPage()
+    encoder, page = ChunkEncoder(turn.turn, resets=resets, closed_ids=closed_in(turn.journal)), ChatPage()
     chunks = [*encoder.start(turn.turn), *(chunk for event in events for chunk in encoder.encode(event))]
     if chunks[-1]["type"] not in ("finish", "abort", "error"):
         chunks += encoder.close("left")
@@ -59,7 +59,7 @@ def test_streams_of_each_segment_make_the_reloaded_message(scenario: Scenario, d
                 if chunks[number - 1]["type"] == "finish":  # another pause came before: another stream began
                     chunks[number - 1] = {"type": "message-metadata"}
             page.read(chunks)
-        second = ChunkEncoder(turn.turn, closed=closed_in(turn.journal))
+        second = ChunkEncoder(turn.turn, closed_ids=closed_in(turn.journal))
         for event in turn.journal[:cut]:
             second.absorb(event)
         rest = [*second.start(turn.turn), *(c for event in turn.journal[cut:] for c in second.encode(event))]

@@ -106,8 +106,8 @@ def audit(
     elif totals.runs:
         _print(audit, suggestion, settings)
     if not totals.runs:
-        nothing = "" if audit.files or unreadable or audit.skipped else "there is no file to read"
-        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, nothing))))
+        no_file = "" if audit.files or unreadable or audit.skipped else "there is no file to read"
+        raise ConfigError("; ".join(filter(None, ("no run could be read", unknown, no_file))))
     raise typer.Exit(_exit_code(totals, conditions, unreadable=len(unreadable), strict=strict))
 
 
@@ -151,13 +151,13 @@ def _exit_code(totals: Totals, conditions: Iterable[Condition], *, unreadable: i
     lacking = [(condition.text, lacks) for condition in conditions if (lacks := condition.lacks(totals))]
     for text, lacks in lacking:
         process.say(f"--fail-on {text}: it cannot be checked: the runs have {lacks}")
-    failed = [condition for condition in conditions if condition.holds(totals)]
-    for condition in failed:
+    failed_conditions = [condition for condition in conditions if condition.holds(totals)]
+    for condition in failed_conditions:
         process.say(f"--fail-on {condition.text}: it is {condition.value(totals):g}{'%' * condition.percent}")
     if conditions and unreadable:
         texts = ",".join(condition.text for condition in conditions)
         process.say(f"--fail-on {texts}: it could not be checked on {count(unreadable, 'file')}")
-    if failed or (conditions and unreadable):
+    if failed_conditions or (conditions and unreadable):
         return codes.FAILED
     if lacking:
         return codes.INCONCLUSIVE
@@ -205,4 +205,4 @@ def _progress(size: int) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("Reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=size)
-        yield lambda read: progress.advance(task, read)
+        yield lambda byte_count: progress.advance(task, byte_count)

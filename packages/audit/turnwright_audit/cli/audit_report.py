@@ -123,10 +123,10 @@ class _Report:
 
     def endings(self) -> None:
         rows: Rows = []
-        ordered = sorted(self._totals.endings.items(), key=lambda entry: -entry[1])
-        for name, number in ordered[:_MOST]:
+        endings = sorted(self._totals.endings.items(), key=lambda entry: -entry[1])
+        for name, number in endings[:_MOST]:
             rows.append((self._text(name, 50), f"{number:,}", percent(number, self._totals.runs)))
-        self._more(rows, ordered)
+        self._more(rows, endings)
         _table("Endings", ("ending", ">runs", ">share"), rows)
 
     def sizes(self) -> None:
@@ -145,10 +145,10 @@ class _Report:
 
     def groups(self) -> None:
         rows: Rows = []
-        ordered = sorted(self._totals.groups.items(), key=lambda entry: -entry[1].runs)
-        for name, group in ordered[:_MOST]:
+        groups = sorted(self._totals.groups.items(), key=lambda entry: -entry[1].runs)
+        for name, group in groups[:_MOST]:
             rows.append((self._text(name), *_group(group)))
-        self._more(rows, ordered)
+        self._more(rows, groups)
         head = ("agent / model", ">runs", ">ok", ">steps p50", ">p99", ">calls p99", ">tokens p99")
         _table("By agent and model", head, rows)
 
@@ -165,14 +165,14 @@ class _Report:
         sentences = [f"{number:,} {words}" for words, number in apart.items() if number]
         if sentences:
             yield f"  not counted: {', '.join(sentences)}"
-        noted = (
+        counts = (
             (totals.orphans, "result", " without a call"),
             (totals.errors, "error", ""),
             (totals.denied, "denied call", ""),
             (totals.failed_requests, "failed request", " to the model"),
             (totals.unreadable_lines, "line", " that could not be read"),
         )
-        sentences = [count(number, noun) + rest for number, noun, rest in noted if number]
+        sentences = [count(number, noun) + rest for number, noun, rest in counts if number]
         if sentences:
             yield f"  also: {', '.join(sentences)}"
         for finding, number in totals.findings.items():
@@ -180,11 +180,11 @@ class _Report:
 
     def without_results(self) -> None:
         rows: Rows = []
-        ordered = self._totals.without_results
-        for group in ordered[:_MOST]:
+        groups = self._totals.without_results
+        for group in groups[:_MOST]:
             tools = ", ".join(group.tools)
             rows.append((self._text(_run(group.file, group.run), 40), self._text(tools, 24), f"{group.calls:,}"))
-        self._more(rows, ordered)
+        self._more(rows, groups)
         _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
 
     def loops(self) -> None:
@@ -256,9 +256,9 @@ class _Report:
     def _ok(self, number: int) -> str:
         return f"{number:,}" if self._labeled else "?"
 
-    def _more(self, rows: Rows, ordered: Sequence[object]) -> None:
-        if len(ordered) > _MOST:
-            rows.append((f"and {len(ordered) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
+    def _more(self, rows: Rows, entries: Sequence[object]) -> None:
+        if len(entries) > _MOST:
+            rows.append((f"and {len(entries) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
 
 
 def _run(file: str, run: str) -> str:
@@ -332,5 +332,5 @@ def _suggested(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:
 def _done(totals: Totals, tally: Tally, *, labeled: bool) -> str:
     ok = f" ({tally.succeeded:,} ok)" if labeled else ""
     tokens, _ = totals.shares_saved(tally)
-    saved = f"{percent(tally.steps, totals.steps)} of steps{f', {tokens} of tokens' if tokens else ''}"
-    return f"{tally.runs:,} of {count(totals.runs, 'run')}{ok}, saving {saved}."
+    savings = f"{percent(tally.steps, totals.steps)} of steps{f', {tokens} of tokens' if tokens else ''}"
+    return f"{tally.runs:,} of {count(totals.runs, 'run')}{ok}, saving {savings}."

@@ -41,9 +41,9 @@ def export(
     """
     turn = find_turn(store, turn)
     if format == "journal":
-        data = "\n".join(use_store(store, lambda opened: export_turn(opened, turn))).encode()
+        data = "\n".join(use_store(store, lambda turn_store: export_turn(turn_store, turn))).encode()
     else:
-        journals = use_store(store, lambda opened: _journals(opened, turn))
+        journals = use_store(store, lambda turn_store: _journals(turn_store, turn))
         run = run_of(journals[turn], turn=turn, journals=journals.get)
         data = msgspec.json.encode(redactor().hide_in(msgspec.to_builtins(run)))
     if output is None:

@@ -36,8 +36,8 @@ def count_calls(run: Trajectory) -> int:
     count = 0
     for trajectory in run.every():
         for step in trajectory.steps:
-            noted = step.extra and step.extra.turnwright
-            count += len(step.tool_calls or ()) + (noted.unreadable_calls if noted else 0)
+            step_notes = step.extra and step.extra.turnwright
+            count += len(step.tool_calls or ()) + (step_notes.unreadable_calls if step_notes else 0)
     return count
 
 
@@ -46,9 +46,9 @@ def misread(recording: Recording, calls: int) -> str:
 
     `calls` is the number of calls that were read.
     """
-    unused, records = recording.unused_records, recording.records_read
-    if 2 * unused > records:
-        return f"{unused:,} of its {records:,} records have nothing that this format knows"
+    unused_count, records = recording.unused_records, recording.records_read
+    if 2 * unused_count > records:
+        return f"{unused_count:,} of its {records:,} records have nothing that this format knows"
     if calls:
         return ""
     mark = call_mark(_pieces(recording))

@@ -54,7 +54,7 @@ def findings_of(run: Trajectory) -> Iterator[Finding]:
 
 def _pairing(run: Trajectory) -> Iterator[Finding]:
     call_counts = Counter(call.tool_call_id for step in run.steps for call in step.tool_calls or ())
-    answered: Counter[str] = Counter()
+    result_counts: Counter[str] = Counter()
     for step in run.steps:
         own = {call.tool_call_id for call in step.tool_calls or ()}
         for call in own:
@@ -64,8 +64,8 @@ def _pairing(run: Trajectory) -> Iterator[Finding]:
             call_id = result.source_call_id
             if call_id is None:
                 continue
-            answered[call_id] += 1
-            if answered[call_id] > call_counts[call_id] > 0:
+            result_counts[call_id] += 1
+            if result_counts[call_id] > call_counts[call_id] > 0:
                 yield Finding("duplicate result", step.step_id, call_id)
             if not call_counts[call_id]:
                 yield Finding("result without its call", step.step_id, call_id)

@@ -201,9 +201,9 @@ class _JournalRun:
         status = _STATUSES[fact.status]
         if fact.status is CallStatus.REFUSED and call is not None and call.invalid:
             status = "error"
-        start, ended = self.started.get(fact.call), self._time(fact)
+        start, end = self.started.get(fact.call), self._time(fact)
         below = self._below(fact.call)
-        result = self.builder.result(fact.call, fact.result, status=status, started=start, ended=ended, subagent=below)
+        result = self.builder.result(fact.call, fact.result, status=status, started=start, ended=end, subagent=below)
         if result.extra is not None and result.extra.turnwright is not None:
             result.extra.turnwright.unreadable = self.damaged and call is None
 
@@ -247,9 +247,9 @@ class _JournalRun:
             text = withheld_text(fact.guardrail.name)
             if fact.guardrail.checks == "input" and self.prompt is not None:
                 self.prompt.message = text
-            withheld = self.review or (self.conclusion if fact.guardrail.checks == "output" else None)
-            if withheld is not None:
-                withheld.message, self.review = text, None
+            step = self.review or (self.conclusion if fact.guardrail.checks == "output" else None)
+            if step is not None:
+                step.message, self.review = text, None
         if fact.error:
             self.builder.system(fact.error, error=True)
 

@@ -105,8 +105,8 @@ class Recording:
     def objects(self) -> list[dict[str, JsonValue]]:
         """The first JSON objects, in lines or in a list."""
         first = self.document
-        listed = first[:_LINES_OF_HEAD] if isinstance(first, list) else [first]
-        return [*self.records, *(value for value in listed if isinstance(value, dict))]
+        first_values = first[:_LINES_OF_HEAD] if isinstance(first, list) else [first]
+        return [*self.records, *(value for value in first_values if isinstance(value, dict))]
 
     @cached_property
     def is_lines(self) -> bool:
@@ -168,7 +168,7 @@ class Items:
         self.cut = False
 
     def __iter__(self) -> Iterator[JsonValue]:
-        done = 0
+        item_count = 0
         for exact in (False, True):
             with self._recording.open() as stream:
                 try:
@@ -177,8 +177,8 @@ class Items:
                             _Guarded(stream), self._path, use_float=not exact, buf_size=_PIECE, multiple_values=True
                         )
                     ):
-                        if number >= done:
-                            done += 1
+                        if number >= item_count:
+                            item_count += 1
                             yield _without_decimals(item) if exact else item
                 except _BROKEN as error:
                     if _is_overflow(error) and not exact:

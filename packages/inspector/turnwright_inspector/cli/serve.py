@@ -94,15 +94,15 @@ def serve(
         _serve_runs(runs, place, as_json=as_json)
         return
     # A named store that does not exist is a mistake. The default store may be created later.
-    opened = shared_store(store, create=drive or store_flag(store) == "")
-    opening: Opening = Engine(store=opened, links=Links.from_environment(os.environ))
+    turn_store = shared_store(store, create=drive or store_flag(store) == "")
+    opening: Opening = Engine(store=turn_store, links=Links.from_environment(os.environ))
     agents: list[Agent] = []
     if drive:
         from turnwright.cli.engines import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
 
         config_with_flags = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         agent_models = driving_model(config_with_flags, flags.model)
-        opening = open_driver(opened, config_with_flags, agent_models, flags)
+        opening = open_driver(turn_store, config_with_flags, agent_models, flags)
         agents = startable_agents(flags.agents, config_with_flags)
     from .serving import serve_pages  # noqa: PLC0415 (slow to load)
 

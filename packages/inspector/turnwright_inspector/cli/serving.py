@@ -83,9 +83,9 @@ def serve_pages(
             )
             with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
                 # A tool may block the loop, which then receives no signal.
-                repeated = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
+                handler = RepeatedSignal((_BEYOND, ORDERLY), lambda: _STOPPED_AT_ONCE)
                 for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, repeated)
+                    signal.signal(number, handler)
                 async with (
                     background_task(_stop_on_signals, signals, server),
                     background_task(task or _no_task, engine),

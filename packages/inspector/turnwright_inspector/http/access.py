@@ -117,9 +117,9 @@ class AccessGuard:
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         connection = HTTPConnection(scope)
-        refused = self._wrong_host(connection) or self._way_in(scope, connection)
-        if refused is not None:
-            await refused(scope, receive, send)
+        response = self._wrong_host(connection) or self._way_in(scope, connection)
+        if response is not None:
+            await response(scope, receive, send)
             return
         programs = self._token is not None and self._has_bearer(connection.headers)
         session = self._session(connection) or (secrets.token_urlsafe(16) if self._token is None or programs else "")
@@ -129,13 +129,13 @@ class AccessGuard:
         csrf = self._sign("csrf", session)
         scope["state"] = {**scope.get("state", {}), "csrf": csrf}
         if scope["method"] not in _SAFE:
-            checked = _wrong_origin(connection, self._hosts) or await _read(receive)
-            if isinstance(checked, bytes) and not programs and not _has_csrf(connection.headers, checked, csrf):
-                checked = refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
-            if isinstance(checked, Response):
-                await checked(scope, receive, send)
+            result = _wrong_origin(connection, self._hosts) or await _read(receive)
+            if isinstance(result, bytes) and not programs and not _has_csrf(connection.headers, result, csrf):
+                result = refusal(403, "This page is too old", "Load it again, and try again: its form has expired.")
+            if isinstance(result, Response):
+                await result(scope, receive, send)
                 return
-            receive = _again(checked, receive)
+            receive = _again(result, receive)
         if not programs and not self._session(connection):
             send = _with_cookie(send, self._set_cookie(scope, session))
         await self._app(scope, receive, send)
@@ -182,8 +182,8 @@ class AccessGuard:
 
     def _set_cookie(self, scope: Scope, session: str) -> str:
         path, secure = scope.get("root_path", "") or "/", "; Secure" if scope.get("scheme") == "https" else ""
-        signed = f"{session}.{self._sign('session', session)}"
-        return f"{self._cookie}={signed}; Path={quote(path)}; HttpOnly; SameSite=Strict{secure}"
+        cookie = f"{session}.{self._sign('session', session)}"
+        return f"{self._cookie}={cookie}; Path={quote(path)}; HttpOnly; SameSite=Strict{secure}"
 
     def _has_bearer(self, headers: Headers) -> bool:
         scheme, _, token = headers.get("authorization", "").partition(" ")
@@ -245,10 +245,10 @@ async def _read(receive: Receive) -> bytes | Response:
 
 def _again(body: bytes, receive: Receive) -> Receive:
     """Return a `receive` that repeats the body, and then continues."""
-    unread = [body]
+    bodies = [body]
 
     async def receive_again() -> Message:
-        return {"type": "http.request", "body": unread.pop(), "more_body": False} if unread else await receive()
+        return {"type": "http.request", "body": bodies.pop(), "more_body": False} if bodies else await receive()
 
     return receive_again
 

@@ -185,8 +185,8 @@ def _blocks(tokens: "Sequence[Token]", show: Shown) -> Iterator[Markup]:
             yield Markup("<hr>")
         elif kind == "heading" and side in ("open", "close"):
             # It is not a heading of the page, whose outline is its own.
-            opened = Markup('<p class="md-{}"{}>').format(token.tag, direction)
-            yield opened if side == "open" else _tag("p", side)
+            open_tag = Markup('<p class="md-{}"{}>').format(token.tag, direction)
+            yield open_tag if side == "open" else _tag("p", side)
         elif kind == "table":
             yield _TABLE.format(direction) if side == "open" else Markup("</table></div>")
         elif kind == "ordered_list" and side == "open":
@@ -271,14 +271,14 @@ def _json(text: str) -> Markup:
 
 def _ends(lines: Sequence[str]) -> dict[int, int]:
     """The lines that open an object or a list within another, each with the line that closes it."""
-    opened: list[int] = []
+    open_lines: list[int] = []
     ends: dict[int, int] = {}
     for number, line in enumerate(lines):
         if line.endswith(("{", "[")):
-            opened.append(number)
-        elif opened and line.lstrip().startswith(("}", "]")):
-            first = opened.pop()
-            if opened and number - first > _LONG_JSON:
+            open_lines.append(number)
+        elif open_lines and line.lstrip().startswith(("}", "]")):
+            first = open_lines.pop()
+            if open_lines and number - first > _LONG_JSON:
                 ends[first] = number
     return ends
 

@@ -49,23 +49,23 @@ class QuestionText:
     always_words: str = ALWAYS_WORDS
 
 
-def question_text(hider: Redactor, pending: Interrupt, agent: str = "") -> QuestionText:
+def question_text(hider: Redactor, interrupt: Interrupt, agent: str = "") -> QuestionText:
     """Return a question in the words of the terminal (`turnwright.journal.questions`), without secrets.
 
     `agent` is the name of the agent that asks.
     """
-    whole, shown_question = words(pending, choices=False), pending
-    if pending.arguments is not None:
-        shown_question = replace(shown_question, arguments=hider.hide_fields(pending.arguments))
-    hidden = hider.hide(words(shown_question, choices=False))
-    hides = hidden != whole
-    edited = "" if hides or not pending.arguments else json.dumps(thawed(pending.arguments), indent=2)
-    return QuestionText(hidden, _sentence(shown_question, agent), hides=hides, arguments=edited)
+    whole, shown_question = words(interrupt, choices=False), interrupt
+    if interrupt.arguments is not None:
+        shown_question = replace(shown_question, arguments=hider.hide_fields(interrupt.arguments))
+    hidden_text = hider.hide(words(shown_question, choices=False))
+    hides = hidden_text != whole
+    edited = "" if hides or not interrupt.arguments else json.dumps(thawed(interrupt.arguments), indent=2)
+    return QuestionText(hidden_text, _sentence(shown_question, agent), hides=hides, arguments=edited)
 
 
-def need_shown(name: str, pending: Interrupt) -> None:
+def need_shown(name: str, interrupt: Interrupt) -> None:
     """Raise `InvalidAnswerError` for an approval that no page shows whole: nobody can have read all of it here."""
-    if question_text(redactor(), pending).hides:
+    if question_text(redactor(), interrupt).hides:
         why = (
             "parts of it are hidden on this page: approve it where all of it is shown, or write all arguments yourself"
         )

@@ -71,10 +71,10 @@ class TurnActions:
             except TurnNotFoundError:
                 raise
             except TurnwrightError as error:
-                posted = PostedItem(_words(error), form.typed)
+                posted_item = PostedItem(_words(error), form.typed)
                 if form.text("back"):
-                    return await self._needs.show(request, posted=posted, turn=turn, status=status_of(error))
-                return await self._pages.show(request, shown_turn, posted=posted, status=status_of(error))
+                    return await self._needs.show(request, posted_item=posted_item, turn=turn, status=status_of(error))
+                return await self._pages.show(request, shown_turn, posted_item=posted_item, status=status_of(error))
             if form.text("back"):
                 return RedirectResponse(address(request, "needs-you"), 303)
             path = address(request, "turn", turn=shown_turn if goes_to == turn else goes_to)

@@ -24,8 +24,8 @@ _MOST: Final = 200
 
 def success(totals: AgentTotals) -> float:
     """Return the share of turns that gave an answer by themselves or by a synthesis."""
-    done = totals.outcomes.get(Outcome.FINISHED, 0) + totals.outcomes.get(Outcome.SYNTHESIS_DONE, 0)
-    return done / totals.turns if totals.turns else 0.0
+    successes = totals.outcomes.get(Outcome.FINISHED, 0) + totals.outcomes.get(Outcome.SYNTHESIS_DONE, 0)
+    return successes / totals.turns if totals.turns else 0.0
 
 
 #: The columns by which the table is sorted, the largest value first; of the successes, the smallest.
@@ -76,8 +76,8 @@ class AgentsPage:
         sort = request.query_params.get("sort", "turns")
         by = grouping_of(request.query_params)
         current = await self._summaries.current()
-        counted = await self._summaries.read.agents(query.filter(time.time()), by=by)
-        rows = sorted(counted.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
+        totals = await self._summaries.read.agents(query.filter(time.time()), by=by)
+        rows = sorted(totals.agents, key=SORTS.get(sort, SORTS["turns"]), reverse=True)
         values = {
             "rows": rows[:_MOST],
             "all": len(rows),
@@ -90,6 +90,6 @@ class AgentsPage:
             "groupings": GROUPINGS,
             "ranges": RANGES,
             "plotted_by": plotted_by(by),
-            "plots": spent_over_time(counted.spending, plotted_by(by), counted.width),
+            "plots": spent_over_time(totals.spending, plotted_by(by), totals.width),
         }
         return page(request, "agents.html", values)

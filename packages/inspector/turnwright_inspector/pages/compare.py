@@ -45,24 +45,24 @@ class ComparePages:
         """
         left, right = (request.query_params.get(name, "").strip()[:_LONGEST] for name in ("left", "right"))
         right_turn = await self._turns.read(right) if right else None
-        offered: list[SummarizedTurn] = []
+        similar_turns: list[SummarizedTurn] = []
         if right_turn is not None and not left:
             left = right_turn.started.forked_from or ""
-            offered = [] if left else await self._others(right_turn, earlier=True)
-            if offered and _same_prompt(right_turn, offered[0]):
-                left = offered.pop(0).row.id
+            similar_turns = [] if left else await self._others(right_turn, earlier=True)
+            if similar_turns and _same_prompt(right_turn, similar_turns[0]):
+                left = similar_turns.pop(0).row.id
         left_turn = await self._turns.read(left) if left else None
         started = None if right_turn is None else right_turn.started
         forked_at = started.forked_at if started is not None and started.forked_from == left else None
         values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
         if left_turn is None or right_turn is None:
             chosen_turn = left_turn or right_turn
-            offered = await self._others(chosen_turn) if chosen_turn is not None else []
-            return page(request, "compare.html", {**values, "found": None, "offered": offered})
+            similar_turns = await self._others(chosen_turn) if chosen_turn is not None else []
+            return page(request, "compare.html", {**values, "found": None, "offered": similar_turns})
         pair = place_in(request.query_params.get("pair", ""))
         sides = await self._side(left_turn), await self._side(right_turn)
         comparison = await anyio.to_thread.run_sync(compare, *sides, pair)
-        return page(request, "compare.html", {**values, "found": comparison, "offered": offered})
+        return page(request, "compare.html", {**values, "found": comparison, "offered": similar_turns})
 
     async def _others(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:
         """Return the newest turns of a turn's agent: first those with its prompt. `earlier`: those before it."""

@@ -80,7 +80,7 @@ class Live:
     async def _events(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         store, troubled = self._engine.store, False
         sent_state: object = None
-        async with store.watching(name) as changed:
+        async with store.watching(name) as wait_for_change:
             while True:
                 try:
                     row, driven, waiting, last = await _whole(self._look(name, seq))
@@ -109,7 +109,7 @@ class Live:
                             yield event
                     sent_state = ()
                     continue
-                await changed(_LOOK)
+                await wait_for_change(_LOOK)
 
     async def _look(self, name: str, seq: int) -> tuple[TurnRow, bool, int, int]:
         """A turn's row, whether it is driven, how much waits in its inbox, and its last fact."""
@@ -183,9 +183,9 @@ class _List:
         self._last_rows, self._trouble = rows or [], trouble
 
     async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
-        owned = {row.id for row in rows if row.owner}
-        driven_by_name = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned)
-        for name in [*(owned - driven_by_name.keys()), *list(driven_by_name)[:_ASKED]]:
+        owned_turns = {row.id for row in rows if row.owner}
+        driven_by_name = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned_turns)
+        for name in [*(owned_turns - driven_by_name.keys()), *list(driven_by_name)[:_ASKED]]:
             with suppress(TurnNotFoundError, UnreadableTurnError):  # deleted since, or damaged
                 driven_by_name[name] = await self._store.is_driven(name)
                 driven_by_name.move_to_end(name)

@@ -46,12 +46,12 @@ class NeedsYouPage:
         return JSONResponse({"count": await self._needs.refresh()})
 
     async def show(
-        self, request: Request, *, posted: PostedItem | None = None, turn: str = "", status: int = 200
+        self, request: Request, *, posted_item: PostedItem | None = None, turn: str = "", status: int = 200
     ) -> Response:
         """Return the page, with the error of a failed action on a turn, if any. Raises `StoreError`."""
         values = {
             "waiting": await self._needs.find(),
-            "said": posted,
+            "said": posted_item,
             "said_of": turn,
             "drives": self._background.drives,
         }
@@ -60,7 +60,7 @@ class NeedsYouPage:
     async def post(self, request: Request) -> Response:
         """Approve, reject, resume or abort the chosen turns. Those that cannot be changed are named with the reason."""
         form = await request.form()
-        action, failed = str(form.get("do", "")), list[str]()
+        action, failures = str(form.get("do", "")), list[str]()
         chosen_turns = [value for value in form.getlist("chosen") if isinstance(value, str)][:_MOST]
         for value in chosen_turns:
             turn = ""
@@ -68,11 +68,11 @@ class NeedsYouPage:
                 turn, interrupts = _chosen(value)
                 await self._do(action, turn, interrupts)
             except TurnwrightError as error:
-                failed.append(f"{turn}: {error}")
+                failures.append(f"{turn}: {error}")
         if not chosen_turns:
-            failed.append("no turn is chosen")
-        if failed:
-            return await self.show(request, posted=PostedItem("; ".join(failed), {}), status=409)
+            failures.append("no turn is chosen")
+        if failures:
+            return await self.show(request, posted_item=PostedItem("; ".join(failures), {}), status=409)
         return RedirectResponse(address(request, "needs-you"), 303)
 
     async def _do(self, action: str, turn: str, interrupts: list[str]) -> None:

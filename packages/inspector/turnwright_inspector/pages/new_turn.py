@@ -54,6 +54,6 @@ class NewTurnPages:
             return self._page(request, form.typed, str(error), status_of(error))
         return RedirectResponse(URLPath(address(request, "turn", turn=handle.id)), 303)
 
-    def _page(self, request: Request, typed: Mapping[str, str], message: str = "", status: int = 200) -> Response:
-        values = {name: typed.get(name, "") for name in ("agent", "prompt", "session")}
+    def _page(self, request: Request, form_values: Mapping[str, str], message: str = "", status: int = 200) -> Response:
+        values = {name: form_values.get(name, "") for name in ("agent", "prompt", "session")}
         return page(request, "new_turn.html", {"agents": self.agents, "typed": values, "message": message}, status)

@@ -36,11 +36,11 @@ class OutboxPage:
 
     async def _show(self, request: Request, *, error: str = "", status: int = 200) -> Response:
         rows = await self._store.notices() if isinstance(self._store, OutboxStore) else []
-        failed = [row for row in rows if row.next_at is None]
+        failed_rows = [row for row in rows if row.next_at is None]
         waiting = [row for row in rows if row.next_at is not None]
         values = {
-            "notices": (failed + waiting)[:_MOST],
-            "failed": len(failed),
+            "notices": (failed_rows + waiting)[:_MOST],
+            "failed": len(failed_rows),
             "pending": len(waiting),
             "names": sorted({row.name for row in rows}),
             "error": error,

@@ -142,7 +142,7 @@ class RunPages:
         entry, whole = await self._found(request.path_params["number"])
         fields = request.query_params
         inner, step = (place_in(fields.get(name, "")) or 0 for name in ("inner", "step"))
-        until, zoom, opened = (
+        until, zoom, call = (
             place_in(fields.get("until", "")),
             fields.get("zoom", "")[:_LONGEST],
             fields.get("call", ""),
@@ -151,13 +151,13 @@ class RunPages:
         timed = fields.get("tab") == "timeline"
         stale = self._library.is_stale(entry)
 
-        def link(**changed: object) -> str:
+        def link(**changes: object) -> str:
             query = {
                 "inner": inner or None,
                 "tab": "timeline" if timed else None,
                 "step": step or None,
                 "zoom": zoom or None,
-                **changed,
+                **changes,
             }
             if query["tab"] != "timeline":
                 query |= {"tab": None, "zoom": None}
@@ -177,7 +177,7 @@ class RunPages:
             return values
 
         values = await anyio.to_thread.run_sync(made)
-        values |= {"entry": entry, "number": inner, "opened": opened, "link": link, "inner": inner_link, "whole": "run"}
+        values |= {"entry": entry, "number": inner, "opened": call, "link": link, "inner": inner_link, "whole": "run"}
         return page(request, "run.html", values)
 
     async def compare(self, request: Request) -> Response:
@@ -189,8 +189,10 @@ class RunPages:
         runs = {name: await self._found(number) for name, number in numbers.items() if number}
         values = {"noun": "run", "path": "run-compare", "forked_at": None, **numbers}
         if len(runs) < len(numbers):
-            offered = [similar for entry, _ in runs.values() for similar in others_of(entry, self._library.entries)]
-            return page(request, "compare.html", {**values, "found": None, "offered": offered})
+            similar_runs = [
+                similar for entry, _ in runs.values() for similar in others_of(entry, self._library.entries)
+            ]
+            return page(request, "compare.html", {**values, "found": None, "offered": similar_runs})
         pair = place_in(request.query_params.get("pair", ""))
 
         def compared() -> Comparison:
@@ -201,9 +203,9 @@ class RunPages:
     async def file(self, request: Request) -> Response:
         """Return a run in the Agent Trajectory Interchange Format, without secrets."""
         entry, whole = await self._found(request.path_params["number"])
-        hidden = redactor().hide_in(msgspec.to_builtins(whole))
+        hidden_run = redactor().hide_in(msgspec.to_builtins(whole))
         headers = {"Content-Disposition": f'attachment; filename="run_{entry.number}.json"'}
-        return Response(msgspec.json.encode(hidden), media_type="application/json", headers=headers)
+        return Response(msgspec.json.encode(hidden_run), media_type="application/json", headers=headers)
 
     async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
         place = place_in(number) or 0

@@ -58,9 +58,9 @@ class SessionPages:
     async def sessions(self, request: Request) -> Response:
         before = Query.of(request.query_params).before
         infos = await self._store.sessions(limit=PAGE + 1, before=before)
-        listed = infos[:PAGE]
-        older = f"{request.url_for('sessions').path}?before={listed[-1].number}" if len(infos) > PAGE else None
-        return page(request, "sessions.html", {"sessions": listed, "older": older})
+        shown_sessions = infos[:PAGE]
+        older = f"{request.url_for('sessions').path}?before={shown_sessions[-1].number}" if len(infos) > PAGE else None
+        return page(request, "sessions.html", {"sessions": shown_sessions, "older": older})
 
     async def session(self, request: Request) -> Response:
         """Show the newest turns of a session, or those before the turn with the number `before`; the oldest first.

@@ -74,8 +74,8 @@ class Lists:
         last = int(number) if number.isascii() and number.isdecimal() and len(number) <= _NUMBERS else LAST
         agent = fields.get("agent", "").replace("\0", "").strip()
         last = min(max(last, 1), MOST)
-        counted = await statistics_of(self._summaries, last=last, agent=agent)
-        return page(request, "statistics.html", {"statistics": counted, "last": last, "agent": agent})
+        turn_statistics = await statistics_of(self._summaries, last=last, agent=agent)
+        return page(request, "statistics.html", {"statistics": turn_statistics, "last": last, "agent": agent})
 
     async def journal(self, request: Request) -> Response:
         """Return the journal of a turn, a JSON object per line, with values that look like secrets hidden.

@@ -64,7 +64,7 @@ class Pages:
         return await self.show(request, request.path_params["turn"])
 
     async def show(
-        self, request: Request, name: str, *, posted: PostedItem | None = None, status: int = 200
+        self, request: Request, name: str, *, posted_item: PostedItem | None = None, status: int = 200
     ) -> Response:
         """Return the page of a turn, with the error of a failed action, if any.
 
@@ -74,8 +74,8 @@ class Pages:
         fields, path = _asked(request, name)
         at, until = place_in(fields.get("at", "")), place_in(fields.get("until", ""))
         turn = await self.turns.read(name, at)
-        raw, opened = fields.get("raw") == "1", fields.get("call", "")
-        step = turn.step(fields.get("step")) or turn.step_of(opened)
+        raw, call = fields.get("raw") == "1", fields.get("call", "")
+        step = turn.step(fields.get("step")) or turn.step_of(call)
         tab = TABS.get(fields.get("tab", ""), TABS[_FIRST_TAB])
         history = await history_of(self._engine.store, turn) if tab.history else ()
         full, state = fields.get("chart") == "full", fields.get("state", "")
@@ -103,9 +103,9 @@ class Pages:
             # A turn that runs is shown again and again.
             "forks": () if turn.driven else await self._summaries.forks_of(name),
             "advice": advice_of(turn, self._store),
-            "said": posted,
+            "said": posted_item,
             "raw": raw,
-            "opened": opened,
+            "opened": call,
             "files": f"{path}/files" if path else "",
         }
         response = await anyio.to_thread.run_sync(
@@ -163,8 +163,8 @@ class _Links:
         self._path = path
         self._now: dict[str, object] = dict(now)
 
-    def __call__(self, **changed: object) -> str:
-        query = {name: value for name, value in (self._now | changed).items() if value is not None}
+    def __call__(self, **changes: object) -> str:
+        query = {name: value for name, value in (self._now | changes).items() if value is not None}
         return f"{self._path}?{urlencode(query)}" if query else self._path
 
 

@@ -119,9 +119,9 @@ def view(tab_context: TabContext) -> RequestView:
         return RequestView(step, missing="Nothing was sent to a model here.")
     request = sendings[-1].request
     tool_names = tuple(item.name for item in request.tools) or sendings[-1].tool_names
-    same = _common(rebuilt.before if before is None else before.messages, request.messages)
-    if before is None and same == 1 and not tab_context.history:
-        same = 0  # the instructions alone
+    common = _common(rebuilt.before if before is None else before.messages, request.messages)
+    if before is None and common == 1 and not tab_context.history:
+        common = 0  # the instructions alone
     window = Window.of(len(request.messages), _PAGE, tab_context.until)
     numbers = range(window.first, window.last + 1)
     shown_requests = [
@@ -135,9 +135,9 @@ def view(tab_context: TabContext) -> RequestView:
         max_tokens=request.max_tokens,
         settings=_settings(request),
         window=window,
-        same=same,
-        same_messages=tuple(item for item in shown_requests if item.number <= same),
-        new=tuple(item for item in shown_requests if item.number > same),
+        same=common,
+        same_messages=tuple(item for item in shown_requests if item.number <= common),
+        new=tuple(item for item in shown_requests if item.number > common),
         first=before is None,
         tools=request.tools,
         tool_names=tool_names,
@@ -232,9 +232,9 @@ def title_of(message: Message) -> str:
 
 def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
     """Return the number of messages that both begin with."""
-    same = 0
+    count = 0
     for old_message, new_message in zip(before, now, strict=False):
         if old_message != new_message:
             break
-        same += 1
-    return same
+        count += 1
+    return count

@@ -45,8 +45,8 @@ def _processes(turn: TurnRecord, scale: Scale, now: float | None) -> Iterator[Ti
     copied = turn.started.forked_at or 0
     owners: dict[str, int] = {}
     for number, (span, last) in enumerate(zip(spans, ends, strict=True), start=1):
-        start, ended = _elapsed(turn, span.first - 1), _elapsed(turn, last)
-        ended = ended if now is None or number < len(spans) else now
+        start, end = _elapsed(turn, span.first - 1), _elapsed(turn, last)
+        end = end if now is None or number < len(spans) else now
         bars = []
         if number == 1 and copied:
             start = _elapsed(turn, min(copied, last))
@@ -56,11 +56,11 @@ def _processes(turn: TurnRecord, scale: Scale, now: float | None) -> Iterator[Ti
             bars.append(Span(BarKind.READ, 0.0, start, title))
         if not (number == 1 and copied >= last):
             title = f"facts {max(span.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
-            bars.append(Span(BarKind.DRIVEN, start, ended, title))
+            bars.append(Span(BarKind.DRIVEN, start, end, title))
         detail = f"driver {span.owner}, epoch {span.epoch}"
         number_of_owner = owners.setdefault(span.owner, len(owners) + 1)
         again = " again" if number > 1 and span.owner in [earlier.owner for earlier in spans[: number - 1]] else ""
-        yield TimelineLane(f"Process {number_of_owner}{again}", detail, scale.bars(bars), ended - start, chosen=False)
+        yield TimelineLane(f"Process {number_of_owner}{again}", detail, scale.bars(bars), end - start, chosen=False)
 
 
 def _boundaries(turn: TurnRecord, scale: Scale) -> Iterator[Boundary]:

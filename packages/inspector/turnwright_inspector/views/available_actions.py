@@ -101,7 +101,7 @@ async def available_actions(
     # A journal with a fault cannot always be folded to its end.
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
     questions, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
-    answered = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in questions])
+    answered_ids = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in questions])
     is_requested = has_request(turn.inbox)
     elsewhere = begun_elsewhere(turn)
     return AvailableActions(
@@ -115,7 +115,7 @@ async def available_actions(
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         questions=tuple(
             [
-                await question_of(engine.store, turn.row, call, interrupt, answered=call in answered)
+                await question_of(engine.store, turn.row, call, interrupt, answered=call in answered_ids)
                 for call, interrupt in questions
             ]
         ),

@@ -146,9 +146,12 @@ def _diff(left: str, right: str) -> tuple[DiffLine, ...]:
 def _figures(left: Side, right: Side) -> Iterator[Line]:
     """Yield the figures of both, and each limit and setting in which they differ."""
     yield from (Line(name, value, right.figures[name]) for name, value in left.figures.items())
-    for kind, ours, theirs in (("Limit", left.limits, right.limits), ("Setting", left.settings, right.settings)):
-        for name in sorted(ours.keys() | theirs.keys()):
-            line = Line(f"{kind} {name}", ours.get(name, "not set"), theirs.get(name, "not set"))
+    for kind, left_values, right_values in (
+        ("Limit", left.limits, right.limits),
+        ("Setting", left.settings, right.settings),
+    ):
+        for name in sorted(left_values.keys() | right_values.keys()):
+            line = Line(f"{kind} {name}", left_values.get(name, "not set"), right_values.get(name, "not set"))
             if line.differs:
                 yield line
 
@@ -158,26 +161,26 @@ def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
     aligned = _aligned(
         left, right, [_signature(summary.step) for summary in left], [_signature(summary.step) for summary in right]
     )
-    for number, (ours, theirs) in enumerate(aligned, start=1):
-        if ours is None or theirs is None:
-            yield StepPair(number, ours, theirs, ("only in one",))
+    for number, (left_step, right_step) in enumerate(aligned, start=1):
+        if left_step is None or right_step is None:
+            yield StepPair(number, left_step, right_step, ("only in one",))
         else:
-            yield StepPair(number, ours, theirs, tuple(_differences(ours.step, theirs.step)))
+            yield StepPair(number, left_step, right_step, tuple(_differences(left_step.step, right_step.step)))
 
 
 def _aligned(
-    left: Sequence[Item], right: Sequence[Item], ours: Sequence[object], theirs: Sequence[object]
+    left: Sequence[Item], right: Sequence[Item], left_keys: Sequence[object], right_keys: Sequence[object]
 ) -> Iterator[tuple[Item | None, Item | None]]:
     """Pair items in order: those with equal signatures, and between these the first with the first.
 
     Where very many differ, the rest is paired as it comes: time grows with the square.
     """
-    same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False)))
-    yield from zip(left[:same], right[:same], strict=True)
-    end = same + _ALIGNED
-    matched = SequenceMatcher(None, ours[same:end], theirs[same:end], autojunk=False)
-    for _, first, last, to_first, to_last in matched.get_opcodes():
-        yield from zip_longest(left[same + first : same + last], right[same + to_first : same + to_last])
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left_keys, right_keys, strict=False)))
+    yield from zip(left[:common], right[:common], strict=True)
+    end = common + _ALIGNED
+    matcher = SequenceMatcher(None, left_keys[common:end], right_keys[common:end], autojunk=False)
+    for _, first, last, to_first, to_last in matcher.get_opcodes():
+        yield from zip_longest(left[common + first : common + last], right[common + to_first : common + to_last])
     yield from zip_longest(left[end:], right[end:])
 
 
@@ -215,8 +218,8 @@ def _result(call: StepCall | None) -> str:
     """Return the status and the result of a call."""
     if call is None:
         return ""
-    settled = call.settled
-    return call.status if settled is None else f"{call.status}\n{settled.result}"
+    fact = call.settled
+    return call.status if fact is None else f"{call.status}\n{fact.result}"
 
 
 def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
@@ -227,8 +230,10 @@ def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
             texts = [left.request_of(left_step), right.request_of(right_step)]
         except (TurnwrightError, ValidationError) as error:
             unsent = f"The requests cannot be built again: {error}"
-    ours, theirs = (() if step is None else step.calls for step in (left_step, right_step))
-    calls = _aligned(ours, theirs, [call.made.name for call in ours], [call.made.name for call in theirs])
+    left_calls, right_calls = (() if step is None else step.calls for step in (left_step, right_step))
+    calls = _aligned(
+        left_calls, right_calls, [call.made.name for call in left_calls], [call.made.name for call in right_calls]
+    )
     return PairDetails(
         request=_diff(*texts),
         unsent=unsent,

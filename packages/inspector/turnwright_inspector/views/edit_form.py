@@ -82,7 +82,7 @@ class EditForm:
         return any(field.typed != field.value for field in self.fields)
 
 
-def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping[str, str]) -> EditForm:
+def edit_form(turn: TurnRecord, at: int | None, step: str | None, values: Mapping[str, str]) -> EditForm:
     """Return the form of a fork after the fact `at`, or before the model call of a step, or from the beginning."""
     beginnings = tuple(_beginnings(turn))
     chosen_step = turn.step(step)
@@ -96,35 +96,35 @@ def edit_form(turn: TurnRecord, at: int | None, step: str | None, typed: Mapping
     return EditForm(
         at=place,
         beginnings=beginnings,
-        texts=tuple(_field(*entry, typed) for entry in _texts(turn) if len(entry[2]) <= _LONGEST),
-        lines=(_field("model", "Model", turn.started.model, typed),),
-        limits=tuple(_field(f"{_LIMIT}{name}", words, _limit(turn, name), typed) for name, words in LIMITS.items()),
-        results=tuple(_field(*entry, typed) for entry in reversed(recent) if len(entry[2]) <= _LONGEST),
+        texts=tuple(_field(*entry, values) for entry in _texts(turn) if len(entry[2]) <= _LONGEST),
+        lines=(_field("model", "Model", turn.started.model, values),),
+        limits=tuple(_field(f"{_LIMIT}{name}", words, _limit(turn, name), values) for name, words in LIMITS.items()),
+        results=tuple(_field(*entry, values) for entry in reversed(recent) if len(entry[2]) <= _LONGEST),
         left_out=len(results) - sum(len(entry[2]) <= _LONGEST for entry in recent),
     )
 
 
 def changes_in(form: EditForm) -> ForkChanges:
     """Return the changes that were typed. Raises `ConfigError` for a value that is not JSON."""
-    typed = {field.name: field.typed for field in form.fields if field.typed != field.value}
+    new_values = {field.name: field.typed for field in form.fields if field.typed != field.value}
     changes: ForkChanges = {}
-    if "prompt" in typed:
-        changes["prompt"] = typed["prompt"]
-    if "instructions" in typed:
-        changes["instructions"] = typed["instructions"]
-    if "model" in typed:
-        if not typed["model"].strip():
+    if "prompt" in new_values:
+        changes["prompt"] = new_values["prompt"]
+    if "instructions" in new_values:
+        changes["instructions"] = new_values["instructions"]
+    if "model" in new_values:
+        if not new_values["model"].strip():
             raise ConfigError("Model: it is blank: name one")
-        changes["model"] = typed["model"]
-    if "model_settings" in typed:
-        settings = _json("Model settings", typed["model_settings"].strip() or "{}")
+        changes["model"] = new_values["model"]
+    if "model_settings" in new_values:
+        settings = _json("Model settings", new_values["model_settings"].strip() or "{}")
         if not isinstance(settings, dict):
             raise ConfigError('Model settings: must be a JSON object, such as {"temperature": 0}')
         changes["model_settings"] = settings
-    limits = {name: typed[f"{_LIMIT}{name}"].strip() for name in LIMITS if f"{_LIMIT}{name}" in typed}
+    limits = {name: new_values[f"{_LIMIT}{name}"].strip() for name in LIMITS if f"{_LIMIT}{name}" in new_values}
     if limits:
         changes["limits"] = {name: _amount(LIMITS[name], text) for name, text in limits.items()}
-    results = {name.removeprefix(_RESULT): text for name, text in typed.items() if name.startswith(_RESULT)}
+    results = {name.removeprefix(_RESULT): text for name, text in new_values.items() if name.startswith(_RESULT)}
     if results:
         changes["results"] = results
     return changes
@@ -185,8 +185,8 @@ def _results(turn: TurnRecord, at: int) -> Iterator[tuple[str, str, str]]:
             yield f"{_RESULT}{fact.call}", f"{step.title}: {call.made.name}({arguments})", fact.result
 
 
-def _field(name: str, label: str, text: str, typed: Mapping[str, str]) -> Field:
+def _field(name: str, label: str, text: str, values: Mapping[str, str]) -> Field:
     # A page shows no secret, and line ends of forms are all alike.
-    hidden = redactor().hide(text)
-    text_shown = visible(hidden).replace("\r\n", "\n").replace("\r", "\n")
-    return Field(name, label, text_shown, typed.get(name, text_shown), hides=hidden != text)
+    hidden_text = redactor().hide(text)
+    text_shown = visible(hidden_text).replace("\r\n", "\n").replace("\r", "\n")
+    return Field(name, label, text_shown, values.get(name, text_shown), hides=hidden_text != text)

@@ -103,8 +103,8 @@ class NeedsYou:
         if anyio.current_time() - self._counted_at > _FRESH:
             self._counted_at = anyio.current_time()
             try:
-                paused = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
-                self.count = paused + len([row async for row, _ in self._left()])
+                paused_count = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
+                self.count = paused_count + len([row async for row, _ in self._left()])
                 if isinstance(self._engine.store, OutboxStore):
                     self.notices = await self._engine.store.count_notices()
                 self._trouble = ""
@@ -118,8 +118,8 @@ class NeedsYou:
 
     async def find(self) -> list[WaitingTurn]:
         """Return the turns, those that have waited longest first. Raises `StoreError`."""
-        paused = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
-        turns = [(summary.row, None) for summary in paused] + [turn async for turn in self._left()]
+        summaries = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
+        turns = [(summary.row, None) for summary in summaries] + [turn async for turn in self._left()]
         turns.sort(key=lambda turn: turn[0].updated_at)
         waiting: list[WaitingTurn] = []
         for row, driver in turns[:MOST]:
@@ -153,10 +153,10 @@ class NeedsYou:
         try:
             facts = await store.facts(name)
             started, interrupts = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
-            answered = answers_in(inbox, interrupts)
+            answered_ids = answers_in(inbox, interrupts)
             questions = tuple(
                 [
-                    await question_of(store, row, interrupt.id, interrupt, answered=interrupt.id in answered)
+                    await question_of(store, row, interrupt.id, interrupt, answered=interrupt.id in answered_ids)
                     for interrupt in interrupts
                 ]
             )

@@ -166,12 +166,12 @@ def series_of(values: Mapping[str, Sequence[tuple[float, float]]]) -> list[Serie
     return [*named_series, Series(f"{len(largest) - most} others", HUES[-1], rest)] if rest else named_series
 
 
-def spent_over_time(spent: Sequence[Spending], by: str, width: float) -> tuple[tuple[str, Plot], ...]:
+def spent_over_time(spendings: Sequence[Spending], by: str, width: float) -> tuple[tuple[str, Plot], ...]:
     """Return the plots of cost and of tokens by `by`, agent or model, without a plot of zeros."""
     plots: list[tuple[str, Plot]] = []
     for name, unit in (("Cost", "dollars"), ("Tokens", "tokens")):
         values: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-        for spending in spent:
+        for spending in spendings:
             value = float(spending.tokens) if unit == "tokens" else spending.cost
             values[getattr(spending, by) or "no name"].append((spending.began, value))
         plot = plot_of(unit, series_of(values), whole=unit == "tokens", least=width)

@@ -104,14 +104,14 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
     chosen_number = steps[step - 1].first if 0 < step <= len(steps) else 0
     first = chosen_number or 1
     window = Window.of(len(run.steps), _PAGE, until, (first, min(first + _PAGE - 1, len(run.steps))))
-    listed = Window.of(len(steps), _LISTED, None, (max(step - _LISTED // 2, 1), len(steps)))
+    step_window = Window.of(len(steps), _LISTED, None, (max(step - _LISTED // 2, 1), len(steps)))
     return RecordedRun(
         run=run,
         lacks=tuple(_lacks(whole, measure, steps)),
         lines=tuple(_lines(run, window, {item.first: int(item.key) for item in steps}, numbers)),
-        listed=step_summaries(steps[listed.part]),
-        before=listed.earlier,
-        after=None if listed.later is None else listed.last + 1,
+        listed=step_summaries(steps[step_window.part]),
+        before=step_window.earlier,
+        after=None if step_window.later is None else step_window.last + 1,
         steps=steps,
         seconds=lasts(steps),
         window=window,

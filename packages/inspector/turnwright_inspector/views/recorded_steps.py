@@ -94,18 +94,18 @@ def recorded_sub_agents(whole: Trajectory, steps: Sequence[Step]) -> Mapping[str
 def tool_calls(whole: Trajectory) -> Mapping[str, ToolCalls]:
     """Return the calls of a run and its sub-agents by tool, with the times of those whose end was recorded."""
     calls: Counter[str] = Counter()
-    failed: Counter[str] = Counter()
+    failure_counts: Counter[str] = Counter()
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for step in (step for run in whole.every() for step in run.steps if not step.is_copied_context):
         for call, result in paired(step):
             notes = notes_of(result)
             calls[call.function_name] += 1
-            failed[call.function_name] += notes.status == "error"
-            ended = seconds_of(notes.ended_at)
-            start = None if ended is None else seconds_of(notes.started_at) or seconds_of(step.timestamp)
-            if ended is not None and start is not None:
-                seconds[call.function_name].append(max(ended - start, 0.0))
-    return {name: ToolCalls(number, failed[name], tuple(seconds[name])) for name, number in calls.items()}
+            failure_counts[call.function_name] += notes.status == "error"
+            end = seconds_of(notes.ended_at)
+            start = None if end is None else seconds_of(notes.started_at) or seconds_of(step.timestamp)
+            if end is not None and start is not None:
+                seconds[call.function_name].append(max(end - start, 0.0))
+    return {name: ToolCalls(number, failure_counts[name], tuple(seconds[name])) for name, number in calls.items()}
 
 
 def lasts(steps: Sequence[Step]) -> float:
@@ -190,10 +190,10 @@ class _Reading:
             step_call.settled = f.CallSettled(
                 call=name, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0
             )
-        ended = self._at(notes.ended_at)
-        if ended is not None:
+        end = self._at(notes.ended_at)
+        if end is not None:
             start = self._at(notes.started_at) or self._now
-            step_call.attempts, step_call.ended = [(start, line)], max(ended, start)
+            step_call.attempts, step_call.ended = [(start, line)], max(end, start)
         return step_call
 
     def _at(self, timestamp: str | None) -> float | None:

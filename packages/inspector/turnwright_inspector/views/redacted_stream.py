@@ -110,9 +110,11 @@ class Words:
         redacted = redactor().hide(text)
         if len(redacted) > self._shown_length:
             yield PageEvent.of("piece", kind=self._kind, index=self._due, text=redacted[self._shown_length :])
-        needed = _needed(text)
-        self._shown_length = max(self._shown_length, len(redacted)) if needed == text else len(redactor().hide(needed))
-        self._before = needed
+        needed_text = _needed(text)
+        self._shown_length = (
+            max(self._shown_length, len(redacted)) if needed_text == text else len(redactor().hide(needed_text))
+        )
+        self._before = needed_text
 
 
 def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
@@ -129,8 +131,8 @@ def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
 
 def _needed(text: str) -> str:
     """Return the end of a text that is needed to recognize a secret that continues behind it."""
-    if (opened := opened_in(text)) is not None:
-        name_begin, begin = opened
+    if (places := opened_in(text)) is not None:
+        name_begin, begin = places
         if len(text) - name_begin <= _KEPT_OF_A_LONG_ONE:
             return text[name_begin:]
         return text[name_begin : begin + 1] + text[-_KEPT:]

@@ -174,11 +174,11 @@ class RunLibrary:
         async with self._refreshing:
             if self.reading:
                 return
-            changed = await self._look()
-            self.reading = bool(changed)
-            if sum(file.size for file in changed) > _AT_ONCE:
+            changed_files = await self._look()
+            self.reading = bool(changed_files)
+            if sum(file.size for file in changed_files) > _AT_ONCE:
                 self.start()
-            elif changed:
+            elif changed_files:
                 await anyio.to_thread.run_sync(self.read)
 
     def run(self, number: int) -> tuple[RunEntry, Trajectory] | None:
@@ -204,8 +204,8 @@ class RunLibrary:
 
     async def _look(self) -> list[FoundFile]:
         """Find the files to read, and import the exported turns among them."""
-        changed = await anyio.to_thread.run_sync(self._changed)
-        self._waiting = changed if self._store is None else await self._import(changed, self._store)
+        changed_files = await anyio.to_thread.run_sync(self._changed)
+        self._waiting = changed_files if self._store is None else await self._import(changed_files, self._store)
         return self._waiting
 
     def _changed(self) -> list[FoundFile]:
@@ -216,49 +216,55 @@ class RunLibrary:
             removed_file = self._read.pop(path)
             self._unwanted += removed_file.turns
             self._forget(removed_file.entries)
-        changed = [file for path, file in files.items() if path not in self._read or self._read[path].found != file]
-        self._unwanted += (turn for file in changed if file.path in self._read for turn in self._read[file.path].turns)
-        return changed
+        changed_files = [
+            file for path, file in files.items() if path not in self._read or self._read[path].found != file
+        ]
+        self._unwanted += (
+            turn for file in changed_files if file.path in self._read for turn in self._read[file.path].turns
+        )
+        return changed_files
 
-    async def _import(self, changed: Sequence[FoundFile], store: Store) -> list[FoundFile]:
+    async def _import(self, changed_files: Sequence[FoundFile], store: Store) -> list[FoundFile]:
         """Import the exported turns in these files, and return the other files."""
         while self._unwanted:
             with suppress(TurnNotFoundError):  # deleted with its caller
                 await store.delete(self._unwanted.pop())
-        exported = await anyio.to_thread.run_sync(lambda: [file for file in changed if _is_exported(file)])
+        exported = await anyio.to_thread.run_sync(lambda: [file for file in changed_files if _is_exported(file)])
         for file in exported:
-            read = _ReadFile(file)
+            read_file = _ReadFile(file)
             try:
                 lines = (await anyio.Path(file.path).read_bytes()).splitlines()
-                read.turns = await import_turns(store, lines)
+                read_file.turns = await import_turns(store, lines)
             except (TurnwrightError, OSError) as error:
-                read.problems.append(Problem(file.path, str(error)))
-            self._replace(read)
-        return [file for file in changed if file not in exported]
+                read_file.problems.append(Problem(file.path, str(error)))
+            self._replace(read_file)
+        return [file for file in changed_files if file not in exported]
 
     def _read_file(self, file: FoundFile) -> None:
-        read, place, name = _ReadFile(file), 0, ""
+        read_file, place, name = _ReadFile(file), 0, ""
         # The runs of a new file are listed while it is read, those of a changed one when it is read.
-        self._read.setdefault(file.path, read)
+        self._read.setdefault(file.path, read_file)
         for run in runs_of([file]):
             if run.file != name:
                 name, place = run.file, 0
             if isinstance(run.found, Problem):
-                read.problems.append(run.found)
+                read_file.problems.append(run.found)
                 continue
             try:
-                self._keep(run.found, run.file, place, read)
+                self._keep(run.found, run.file, place, read_file)
             except Exception as error:  # noqa: BLE001 (one bad run must not hide the others)
-                read.problems.append(Problem(name, f"run {place + 1} cannot be shown: {type(error).__name__}: {error}"))
+                read_file.problems.append(
+                    Problem(name, f"run {place + 1} cannot be shown: {type(error).__name__}: {error}")
+                )
             place += 1
-        self._replace(read)
+        self._replace(read_file)
 
-    def _replace(self, read: _ReadFile) -> None:
+    def _replace(self, read_file: _ReadFile) -> None:
         """Put a file in the place of what was read of it before."""
-        before = self._read.get(read.found.path)
-        self._read[read.found.path] = read
+        before = self._read.get(read_file.found.path)
+        self._read[read_file.found.path] = read_file
         if before is not None:
-            kept_numbers = {entry.number for entry in read.entries}
+            kept_numbers = {entry.number for entry in read_file.entries}
             self._forget([entry for entry in before.entries if entry.number not in kept_numbers])
 
     def _forget(self, entries: Sequence[RunEntry]) -> None:
@@ -276,7 +282,7 @@ class RunLibrary:
             numbers.append(self._last)
         return numbers[place]
 
-    def _keep(self, run: Trajectory, file: str, place: int, read: _ReadFile) -> None:
+    def _keep(self, run: Trajectory, file: str, place: int, read_file: _ReadFile) -> None:
         measured = measure(run, file, place)
         loops, measured.loops, measured.measured = len(measured.loops), [], []
         hide = redactor().hide
@@ -289,7 +295,7 @@ class RunLibrary:
         ]
         prompt = next((text_of(step.message) for step in run.steps if step.source == "user"), "")
         entry = RunEntry(
-            number=self._number(read.found.path, len(read.entries)),
+            number=self._number(read_file.found.path, len(read_file.entries)),
             found=measured,
             loops=loops,
             names=RunNames(*(hide(name).casefold() for name in names)),
@@ -298,7 +304,7 @@ class RunLibrary:
             began=min(times, default=None),
             seconds=max(times) - min(times) if len(times) > 1 else None,
             tools=tool_calls(run),
-            read_from=read.found,
+            read_from=read_file.found,
         )
         data, text = _encoded(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
         with self._lock:
@@ -306,7 +312,7 @@ class RunLibrary:
             self._db.execute("DELETE FROM search WHERE rowid = ?", (entry.number,))
             self._db.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (entry.number, text))
             self._entries[entry.number] = entry
-        read.entries.append(entry)
+        read_file.entries.append(entry)
 
 
 def _is_as(file: FoundFile) -> bool:

@@ -197,9 +197,9 @@ def list_runs(library: RunLibrary, query: RunQuery, start: int) -> RunList:
 
 def others_of(run: RunEntry, entries: Sequence[RunEntry]) -> list[RunEntry]:
     """Return other runs to compare one with: first those with its prompt, then those of its agent."""
-    same = [entry for entry in entries if entry.prompt and entry.prompt == run.prompt]
-    related = [entry for entry in entries if entry.found.agent == run.found.agent and entry.prompt != run.prompt]
-    return [entry for entry in [*same, *related] if entry.number != run.number][:_OFFERED]
+    same_prompt = [entry for entry in entries if entry.prompt and entry.prompt == run.prompt]
+    same_agent = [entry for entry in entries if entry.found.agent == run.found.agent and entry.prompt != run.prompt]
+    return [entry for entry in [*same_prompt, *same_agent] if entry.number != run.number][:_OFFERED]
 
 
 def _names(names: Iterable[str]) -> Sequence[str]:

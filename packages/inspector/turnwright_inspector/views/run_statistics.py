@@ -24,23 +24,23 @@ _SPAN: Final = 60
 def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
     """Return the statistics of these runs. `by` is `agent` or `model`: the plots of cost and tokens are by these."""
     now, measures = time.time(), [run.found for run in runs]
-    timed = [(run.began, run) for run in runs if run.began is not None and is_plausible(run.began, now)]
+    timed_runs = [(run.began, run) for run in runs if run.began is not None and is_plausible(run.began, now)]
     totals = RunTotals.of(runs)
     endings: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
-    for start, run in timed:
+    for start, run in timed_runs:
         endings[run.found.ending].append((start, 1))
-    counted = Counter(measure.ending for measure in measures)
+    ending_counts = Counter(measure.ending for measure in measures)
     return Statistics(
         turns=len(runs),
         all_seen=True,
-        standings=counted,
+        standings=ending_counts,
         shares=_shares(totals),
         plot=plot_of("runs", series_of(endings), whole=True),
-        untimed=len(runs) - len(timed),
+        untimed=len(runs) - len(timed_runs),
         unreadable=0,
         steps=grouped([measure.steps for measure in measures]),
         limits=(),
-        reasons=tuple(counted.most_common(_ENDINGS)),
+        reasons=tuple(ending_counts.most_common(_ENDINGS)),
         tools=slowest(_tools(runs)),
         usage=Usage(
             input_tokens=sum(measure.input_tokens for measure in measures),
@@ -52,7 +52,7 @@ def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
         step_counts=Quantiles.of([measure.steps for measure in measures]),
         tokens=Quantiles.of([measure.tokens for measure in measures if measure.tokens]),
         costs=Quantiles.of([measure.cost for measure in measures if measure.cost]),
-        spent=spent_over_time([_spending(start, run) for start, run in timed], by, _SPAN),
+        spent=spent_over_time([_spending(start, run) for start, run in timed_runs], by, _SPAN),
     )
 
 
@@ -67,14 +67,14 @@ def _shares(totals: RunTotals) -> tuple[tuple[str, float], ...]:
 
 def _tools(runs: Sequence[RunEntry]) -> Mapping[str, ToolCalls]:
     calls: Counter[str] = Counter()
-    failed: Counter[str] = Counter()
+    failure_counts: Counter[str] = Counter()
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for run in runs:
         for name, tool in run.tools.items():
             calls[name] += tool.calls
-            failed[name] += tool.failed
+            failure_counts[name] += tool.failed
             seconds[name] += tool.seconds
-    return {name: ToolCalls(number, failed[name], seconds[name]) for name, number in calls.most_common(_TOOLS)}
+    return {name: ToolCalls(number, failure_counts[name], seconds[name]) for name, number in calls.most_common(_TOOLS)}
 
 
 def _spending(start: float, run: RunEntry) -> Spending:

@@ -129,8 +129,8 @@ async def statistics_of(summaries: Summaries, *, last: int = LAST, agent: str = 
             await anyio.lowlevel.checkpoint()
         with suppress(TurnNotFoundError):  # deleted since
             turns.append(await summaries.read_totals(turn))
-    counted = partial(_counted_up, turns, tools, whole=len(newest) <= last, now=time.time())
-    return await anyio.to_thread.run_sync(counted)
+    count_up = partial(_counted_up, turns, tools, whole=len(newest) <= last, now=time.time())
+    return await anyio.to_thread.run_sync(count_up)
 
 
 def _counted_up(
@@ -138,28 +138,28 @@ def _counted_up(
 ) -> Statistics:
     """The statistics of these turns and of their sub-agents'; in a thread of its own, for there may be many."""
     rows = [turn.row for turn in turns if not turn.row.fault]
-    read = [turn for turn in turns if not (turn.row.fault or turn.fault)]
-    timed = [row for row in rows if is_plausible(row.created_at, now)]
+    readable_turns = [turn for turn in turns if not (turn.row.fault or turn.fault)]
+    timed_rows = [row for row in rows if is_plausible(row.created_at, now)]
     standings = _counted(rows)
     return Statistics(
         turns=len(rows),
         all_seen=whole,
         standings=standings,
         shares=tuple(_shares(standings, len(rows))),
-        plot=plot_of("turns", list(_over_time(timed)), whole=True),
-        untimed=len(rows) - len(timed),
-        unreadable=len(turns) - len(read),
+        plot=plot_of("turns", list(_over_time(timed_rows)), whole=True),
+        untimed=len(rows) - len(timed_rows),
+        unreadable=len(turns) - len(readable_turns),
         steps=grouped([row.status.steps for row in rows]),
         limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
         tools=slowest(tools),
-        usage=sum((turn.usage for turn in read), Usage()),
-        seconds=Quantiles.of([turn.seconds for turn in read]),
+        usage=sum((turn.usage for turn in readable_turns), Usage()),
+        seconds=Quantiles.of([turn.seconds for turn in readable_turns]),
         step_counts=Quantiles.of([row.status.steps for row in rows]),
-        tokens=Quantiles.of([turn.usage.tokens for turn in read]),
-        costs=Quantiles.of([turn.usage.cost for turn in read]),
-        retries=sum(turn.retries for turn in read),
-        pauses=sum(turn.pauses for turn in read),
+        tokens=Quantiles.of([turn.usage.tokens for turn in readable_turns]),
+        costs=Quantiles.of([turn.usage.cost for turn in readable_turns]),
+        retries=sum(turn.retries for turn in readable_turns),
+        pauses=sum(turn.pauses for turn in readable_turns),
     )
 
 
@@ -195,8 +195,8 @@ def grouped(steps: Sequence[int]) -> tuple[TurnGroup, ...]:
         for low, high in zip((0, *(edge + 1 for edge in _STEPS)), _STEPS, strict=False)
     ]
     groups.append(TurnGroup(f"over {_STEPS[-1]}", sum(number > _STEPS[-1] for number in steps)))
-    filled = [place for place, group in enumerate(groups) if group.count]
-    return tuple(groups[filled[0] : filled[-1] + 1]) if filled else ()
+    filled_places = [place for place, group in enumerate(groups) if group.count]
+    return tuple(groups[filled_places[0] : filled_places[-1] + 1]) if filled_places else ()
 
 
 def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:

@@ -162,8 +162,8 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
         case f.Concluded(text=text):
             step.text, step.replied, step.replied_at = text or "", seq, fact.elapsed
         case f.AttemptFailed():
-            failed = Attempt(fact.attempt, str(fact.cause), fact.message, fact.elapsed, fact.retry, fact.wait, seq)
-            step.attempts.append(failed)
+            attempt = Attempt(fact.attempt, str(fact.cause), fact.message, fact.elapsed, fact.retry, fact.wait, seq)
+            step.attempts.append(attempt)
         case f.MessageAdded(text=text):
             step.messages.append(text)
         case f.Answered():

@@ -126,8 +126,8 @@ def _now(turn: TurnRecord) -> tuple[str, float]:
     return f"{step.title}{tools}", turn.row.updated_at - (elapsed - start)
 
 
-def kind_of_question(pending: Interrupt) -> str:
-    return _ASKED.get(pending.kind, str(pending.kind))
+def kind_of_question(interrupt: Interrupt) -> str:
+    return _ASKED.get(interrupt.kind, str(interrupt.kind))
 
 
 def _limit(words: str, share: float) -> _Limit:

@@ -52,9 +52,9 @@ class Scale:
         """Return the place of a time, of `WIDTH`."""
         return min(max((seconds - self.began) / (self.ended - self.began), 0.0), 1.0) * WIDTH
 
-    def has(self, start: float, ended: float) -> bool:
+    def has(self, start: float, end: float) -> bool:
         """Whether some of that time is shown."""
-        return start <= self.ended and ended >= self.began
+        return start <= self.ended and end >= self.began
 
     def bars(self, spans: Sequence[Span]) -> tuple[Bar, ...]:
         """The bars on the scale, wide enough to be seen. The others of a step are within the first."""
@@ -209,16 +209,16 @@ def _zoom(address: str, total: float) -> Scale | None:
     match = _ZOOM.fullmatch(address)
     if match is None:
         return None
-    start, ended = float(match[1]), min(float(match[2]), total)
-    return Scale(start, ended) if ended - start > _LEAST else None
+    start, end = float(match[1]), min(float(match[2]), total)
+    return Scale(start, end) if end - start > _LEAST else None
 
 
 def _zooms(scale: Scale, total: float, step_rows: Sequence[WaterfallRow]) -> Zooms:
     size = scale.ended - scale.began
     middle = scale.began + size / 2
 
-    def part(start: float, ended: float) -> str:
-        return f"{max(start, 0.0):.9f}-{min(ended, total):.9f}" if 0 <= start < _MOST and 0 < ended < _MOST else ""
+    def part(start: float, end: float) -> str:
+        return f"{max(start, 0.0):.9f}-{min(end, total):.9f}" if 0 <= start < _MOST and 0 < end < _MOST else ""
 
     wide = max(middle - size, 0.0), min(middle + size, total)
     return Zooms(
@@ -240,14 +240,16 @@ def _strip(rows: Iterable[WaterfallRow], total: float) -> Iterator[tuple[BarKind
         return
     size = total / _PARTS
     for kind in (BarKind.MODEL, BarKind.CALL):
-        filled = [0.0] * _PARTS
+        part_sizes = [0.0] * _PARTS
         for row in rows:
             for span in row.spans if not row.owner else ():
                 if span.kind is kind or (kind is BarKind.MODEL and span.kind is BarKind.FAILED):
                     first, last = (min(max(int(at / size), 0), _PARTS - 1) for at in (span.began, span.ended))
                     for place in range(first, last + 1):
-                        filled[place] += max(min(span.ended, (place + 1) * size) - max(span.began, place * size), 0.0)
-        heights = (100 - 100 * min(size_of_part / size, 1.0) for size_of_part in filled)
+                        part_sizes[place] += max(
+                            min(span.ended, (place + 1) * size) - max(span.began, place * size), 0.0
+                        )
+        heights = (100 - 100 * min(size_of_part / size, 1.0) for size_of_part in part_sizes)
         outline = " ".join(f"V{y:.1f} H{(place + 1) * WIDTH / _PARTS:g}" for place, y in enumerate(heights))
         yield kind, f"M0,100 {outline} V100 Z"
 

@@ -196,14 +196,14 @@ async def _crashed(
     summaries: Summaries, query: Query, turn_filter: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
     turns: list[SummarizedTurn] = []
-    before, checked = query.before, 0
+    before, checked_count = query.before, 0
     while rows := await summaries.read.find(turn_filter, limit=_WINDOW, after=before):
         for turn in rows:
-            before, checked = turn.row.number, checked + 1
+            before, checked_count = turn.row.number, checked_count + 1
             with suppress(TurnNotFoundError):
                 if (await driving_status(summaries.store, turn.row))[1] is DriverStatus.CRASHED:
                     turns.append(turn)
-            if len(turns) == PAGE or checked == _MOST_CHECKED:
+            if len(turns) == PAGE or checked_count == _MOST_CHECKED:
                 return turns, {"before": str(before)}
     return turns, None
 

@@ -106,14 +106,14 @@ def _rows(steps: Sequence[Step], below: Mapping[str, SubAgent], frame: _Frame) -
 
 
 def _of_step(step: Step, frame: _Frame) -> WaterfallRow:
-    ended = frame.high if frame.live else frame.at(step.ended)
-    spans = [Span(BarKind.STEP, frame.at(step.began), ended, f"{step.title}: {ended - frame.at(step.began):.3f} s")]
+    end = frame.high if frame.live else frame.at(step.ended)
+    spans = [Span(BarKind.STEP, frame.at(step.began), end, f"{step.title}: {end - frame.at(step.began):.3f} s")]
     start, since = step.began, None
-    for failed in step.attempts:
-        start = min(start, failed.at)
-        title = f"attempt {failed.number} failed: {failed.cause}, after {failed.at - start:.3f} s"
-        spans.append(Span(BarKind.FAILED, frame.at(start), frame.at(failed.at), title, tab="request"))
-        start = failed.at + failed.wait
+    for attempt in step.attempts:
+        start = min(start, attempt.at)
+        title = f"attempt {attempt.number} failed: {attempt.cause}, after {attempt.at - start:.3f} s"
+        spans.append(Span(BarKind.FAILED, frame.at(start), frame.at(attempt.at), title, tab="request"))
+        start = attempt.at + attempt.wait
     if step.replied_at is not None:
         start = min(start, step.replied_at)
         title = f"model call: {step.replied_at - start:.3f} s"
@@ -126,7 +126,7 @@ def _of_step(step: Step, frame: _Frame) -> WaterfallRow:
         label=step.title,
         detail=named(call.made.name for call in step.calls) or step.text[:200],
         spans=tuple(spans),
-        seconds=ended - frame.at(step.began),
+        seconds=end - frame.at(step.began),
         step=frame.step,
         key=step.key,
         depth=frame.depth,
@@ -140,9 +140,9 @@ def _of_call(call: StepCall, step: Step, frame: _Frame) -> WaterfallRow:
     running = frame.live and call.status == "running"
     # A bar without an end by the last fact ends now, or when its turn stopped.
     open_until = frame.high if frame.live or not frame.owner else frame.at(step.ended)
-    ended = open_until if call.ended is None else frame.at(call.ended)
+    call_end = open_until if call.ended is None else frame.at(call.ended)
     spans = []
-    for number, (start, end) in enumerate(pairwise([*map(frame.at, starts), ended]), start=1):
+    for number, (start, end) in enumerate(pairwise([*map(frame.at, starts), call_end]), start=1):
         last = number == len(starts)
         again = "asked a person, and was run again" if call.interrupt is not None else "cut off: it was run again"
         title = (
@@ -153,7 +153,7 @@ def _of_call(call: StepCall, step: Step, frame: _Frame) -> WaterfallRow:
         label=call.made.name,
         detail=call.status if starts or not call.timed else f"{call.status}, did not run",
         spans=tuple(spans),
-        seconds=ended - frame.at(starts[0]) if running else call.seconds,
+        seconds=call_end - frame.at(starts[0]) if running else call.seconds,
         step=frame.step,
         key=step.key,
         depth=frame.depth + 1,

@@ -77,25 +77,28 @@ def read_prompt(message: Message) -> Prompt:
 
 
 def read_answers(
-    prompt: Prompt, interrupts: Sequence[Interrupt], pending: Sequence[Interrupt]
+    prompt: Prompt, interrupts: Sequence[Interrupt], open_interrupts: Sequence[Interrupt]
 ) -> dict[str, AnswerValue]:
-    """Return the answers of a message to the interrupts of a pause, among them all that are `pending`.
+    """Return the answers of a message to the interrupts of a pause, among them all `open_interrupts`.
 
     A text answers a single one. Raises `RefusedRequestError`, and `InvalidAnswerError` for an answer that does not fit.
     """
     if prompt.files:
         raise wrong_field("parts", "the task waits for an answer, which has no files")
     if prompt.answers is not None:
-        by_id, ids = {interrupt.id: interrupt for interrupt in interrupts}, [interrupt.id for interrupt in pending]
+        by_id, ids = (
+            {interrupt.id: interrupt for interrupt in interrupts},
+            [interrupt.id for interrupt in open_interrupts],
+        )
         if not set(ids) <= prompt.answers.keys() <= by_id.keys():
             raise wrong_field("answers", f"must answer these and no others: {', '.join(ids)}")
         return {name: _answer(by_id[name], value, ids) for name, value in prompt.answers.items()}
-    if len(pending) != 1:
+    if len(open_interrupts) != 1:
         raise wrong_field("parts", _ALL_ANSWERS)
-    (interrupt,) = pending
+    (interrupt,) = open_interrupts
     if interrupt.kind in APPROVALS and prompt.text.lstrip().startswith("{"):
         raise wrong_field("parts", "an approval by text is yes or no")
-    parse_answer(tuple(pending), interrupt.id, prompt.text)
+    parse_answer(tuple(open_interrupts), interrupt.id, prompt.text)
     return {interrupt.id: prompt.text}
 
 
@@ -155,10 +158,10 @@ def _answer(interrupt: Interrupt, value: JsonValue, ids: Sequence[str]) -> str |
 
 def _describe(interrupt: Interrupt) -> JsonValue:
     """Return an interrupt with the words that its answer may be, if these are not a question's own choices."""
-    described = interrupt.to_json()
+    fields = interrupt.to_json()
     if interrupt.kind is not InterruptKind.QUESTION:
-        described["choices"] = [_choice(interrupt.kind, decision) for decision in ANSWERABLE[interrupt.kind]]
-    return described
+        fields["choices"] = [_choice(interrupt.kind, decision) for decision in ANSWERABLE[interrupt.kind]]
+    return fields
 
 
 def _choice(kind: InterruptKind, decision: Decision) -> str:

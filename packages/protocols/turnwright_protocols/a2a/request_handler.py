@@ -223,7 +223,7 @@ class TaskHandler(RequestHandler):
         self, rows: list[TurnRow], params: ListTasksRequest, request: Request, session: str | None
     ) -> list[TurnRow]:
         """Return the turns that a list has. `session` is a session that the request may use."""
-        allowed: dict[str, bool] = {} if session is None else {session: True}
+        access: dict[str, bool] = {} if session is None else {session: True}
         after = params.status_timestamp_after.ToMicroseconds() / 1_000_000
         listed_rows: list[TurnRow] = []
         for row in rows:
@@ -231,9 +231,9 @@ class TaskHandler(RequestHandler):
                 continue
             if params.status and params.status != _state_of(row):
                 continue
-            if row.session not in allowed:
-                allowed[row.session] = await self._may_use(request, row.session)
-            if allowed[row.session]:
+            if row.session not in access:
+                access[row.session] = await self._may_use(request, row.session)
+            if access[row.session]:
                 listed_rows.append(row)
         return listed_rows
 
@@ -264,10 +264,10 @@ class TaskHandler(RequestHandler):
             raise InvalidParamsError("contextId: the task is in another context")
         encoder, seq = await self._read(row)
         if encoder.pause is not None or prompt.answers is not None:
-            paused = await PausedTurn.read(self._engine, row.id)
-            pending = () if encoder.pause is None else encoder.pause.interrupts
-            answers = read_answers(prompt, paused.interrupts, pending)
-            handle = await answer_turn(self._engine, self._agent, paused, row.id, answers, by=user, via=_VIA)
+            paused_turn = await PausedTurn.read(self._engine, row.id)
+            open_interrupts = () if encoder.pause is None else encoder.pause.interrupts
+            answers = read_answers(prompt, paused_turn.interrupts, open_interrupts)
+            handle = await answer_turn(self._engine, self._agent, paused_turn, row.id, answers, by=user, via=_VIA)
             return encoder, handle.events(seq)
         if encoder.has_ended:
             raise UnsupportedOperationError("the task has ended: send a message without a task to its context")

@@ -236,10 +236,10 @@ class AcpAgent:
     ) -> schema.PromptResponse:
         row = await find_open_turn(self._engine, session_id)
         if row is not None and is_paused(row) and not files:
-            paused = await PausedTurn.read(self._engine, row.id)
-            interrupt = accepts_text(paused.interrupts, text)
+            paused_turn = await PausedTurn.read(self._engine, row.id)
+            interrupt = accepts_text(paused_turn.interrupts, text)
             if interrupt:
-                return await self._follow(session_id, session, self._handle(row), paused, {interrupt: text})
+                return await self._follow(session_id, session, self._handle(row), paused_turn, {interrupt: text})
         elif row is not None and await self._engine.store.is_driven(row.id):
             raise RequestError(_INVALID_REQUEST, "another process runs a turn of this session")
         elif row is not None:  # left by a process that was killed
@@ -262,16 +262,16 @@ class AcpAgent:
         session_id: str,
         session: _Session,
         handle: TurnHandle[str],
-        paused: PausedTurn | None = None,
+        paused_turn: PausedTurn | None = None,
         answers: Mapping[str, AnswerValue] | None = None,
     ) -> schema.PromptResponse:
         """Drive a turn to its end: send its updates, and ask its questions."""
         encoder, seq = UpdateEncoder(handle.id, session.terminals), 0
         session.turn = handle.id
-        if paused is not None:
-            for event in paused.events:
+        if paused_turn is not None:
+            for event in paused_turn.events:
                 encoder.encode(event)
-            seq = paused.seq
+            seq = paused_turn.seq
         while True:
             if answers:
                 await handle.answer(answers, via=_VIA)
@@ -338,12 +338,12 @@ class AcpAgent:
 
         async def ask_again() -> None:
             try:
-                paused = await PausedTurn.read(self._engine, row.id)
-                pause = TurnPausedEvent(row.id, paused.seq, paused.interrupts)
+                paused_turn = await PausedTurn.read(self._engine, row.id)
+                pause = TurnPausedEvent(row.id, paused_turn.seq, paused_turn.interrupts)
                 answers = await self._ask(session_id, session, pause, again=True)
                 if answers:
                     with suppress(RequestError):
-                        await self._follow(session_id, session, self._handle(row), paused, answers)
+                        await self._follow(session_id, session, self._handle(row), paused_turn, answers)
             except Exception:  # noqa: BLE001 (nobody waits for this task)
                 _LOG.exception("the open question of turn %s could not be asked again", row.id)
             finally:

@@ -166,15 +166,15 @@ class EditorCalls:
         if not isinstance(command, str) or not isinstance(words, list) or not command.strip():
             raise _RefusedError("command: must be a text, and args a list of texts")
         folder = self._resolve(arguments.get("cwd") or self._cwd)
-        started = await self._client.create_terminal(
+        handle = await self._client.create_terminal(
             session_id=self._session,
             command=command,
             args=[str(word) for word in words],
             cwd=folder,
             output_byte_limit=_MOST_OUTPUT,
         )
-        terminal = {"session_id": self._session, "terminal_id": started.terminal_id}
-        self._terminals[call] = schema.TerminalToolCallContent(type="terminal", terminal_id=started.terminal_id)
+        terminal = {"session_id": self._session, "terminal_id": handle.terminal_id}
+        self._terminals[call] = schema.TerminalToolCallContent(type="terminal", terminal_id=handle.terminal_id)
         is_over = False
         try:
             await self._client.session_update(self._session, self._show_terminal(call))
@@ -186,9 +186,9 @@ class EditorCalls:
                 if not is_over:
                     await self._client.kill_terminal(**terminal)
                 await self._client.release_terminal(**terminal)
-        ended = f"exit code {status.exit_code}" if status.signal is None else f"ended by signal {clean(status.signal)}"
+        ending = f"exit code {status.exit_code}" if status.signal is None else f"ended by signal {clean(status.signal)}"
         notice = "[the beginning of the output is cut]\n" if output.truncated else ""
-        return ToolResult(cap(f"{ended}\n{notice}{clean(output.output)}", _MOST_TEXT))
+        return ToolResult(cap(f"{ending}\n{notice}{clean(output.output)}", _MOST_TEXT))
 
     def _show_terminal(self, call: str) -> schema.ToolCallProgress:
         return schema.ToolCallProgress(

@@ -177,12 +177,14 @@ class AgUiEncoder:
         return self._run.run_id if self._runs <= 1 else f"{self._run.run_id}/{self._runs}"
 
     def _finish(self, event: TurnPausedEvent | TurnEndedEvent) -> Iterator[BaseEvent]:
-        pending = event.interrupts if isinstance(event, TurnPausedEvent) else ()
+        open_interrupts = event.interrupts if isinstance(event, TurnPausedEvent) else ()
         for turn in sorted(self._announced, reverse=True):  # a sub-agent's own ones first
-            yield from self._close_subagent(turn, [interrupt_id(self._turn, interrupt.id) for interrupt in pending])
+            yield from self._close_subagent(
+                turn, [interrupt_id(self._turn, interrupt.id) for interrupt in open_interrupts]
+            )
         root = self._lane(self._turn)
         yield from root.suspend()
-        client_calls = [interrupt for interrupt in pending if waits_for_client(interrupt, self._client_tools)]
+        client_calls = [interrupt for interrupt in open_interrupts if waits_for_client(interrupt, self._client_tools)]
         changed_calls = [
             interrupt.call
             for interrupt in client_calls
@@ -271,10 +273,10 @@ class AgUiEncoder:
         """End the invocation of a sub-agent that is still open: it waits, or its end was not received."""
         yield from self._lanes[turn].suspend()
         if interrupt_ids:
-            raised = [
+            raised_ids = [
                 raised_id for raised_id in interrupt_ids if raised_id.rpartition("/")[0] == turn.replace(":", "/")
             ]
-            outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised or None)
+            outcome = SubagentFinishedSuspendedOutcome(interrupt_ids=raised_ids or None)
             yield SubagentFinishedEvent(subagent_run_id=turn, outcome=outcome)
         else:
             self._ended.add(turn)

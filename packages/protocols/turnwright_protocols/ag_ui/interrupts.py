@@ -84,18 +84,18 @@ def interrupt_of(turn: str, interrupt: Interrupt) -> AgUiInterrupt:
     )
 
 
-def answers_of(pending: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:
+def answers_of(interrupts: Sequence[Interrupt], entries: Mapping[str, ResumeEntry]) -> dict[str, str | bool | Answer]:
     """Translate `entries`, by the ids of our interrupts, into answers for `Engine.resume`.
 
     An abandoned interrupt is answered like an expired one. Entries without an open interrupt are ignored, with a
     warning. A call may go on waiting for its result. Raises `InvalidAnswerError` for another interrupt without an
     entry, and for a payload that does not match its `responseSchema`.
     """
-    ids = [interrupt.id for interrupt in pending]
+    ids = [interrupt.id for interrupt in interrupts]
     for name in entries.keys() - set(ids):
         _LOG.warning("the resume answers %r, which is not open: ignored", name)
     answers: dict[str, str | bool | Answer] = {}
-    for interrupt in pending:
+    for interrupt in interrupts:
         entry = entries.get(interrupt.id)
         if entry is None and interrupt.kind is InterruptKind.RESULT:
             continue

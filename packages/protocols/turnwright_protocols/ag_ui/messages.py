@@ -69,9 +69,9 @@ def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | Non
     return metadata(status=str(status), structured=structured)
 
 
-def result_of(identifier: str, fact: CallSettled, changed: JsonObject | None, owner: str | None) -> ToolMessage:
-    """Translate the result of a call. `changed` are the arguments that a person approved instead of the model's."""
-    text = fact.result if changed is None else changed_arguments(changed) + fact.result
+def result_of(identifier: str, fact: CallSettled, new_arguments: JsonObject | None, owner: str | None) -> ToolMessage:
+    """Translate the result of a call. `new_arguments` are those that a person approved instead of the model's."""
+    text = fact.result if new_arguments is None else changed_arguments(new_arguments) + fact.result
     return ToolMessage(
         id=identifier,
         tool_call_id=identifier,
@@ -116,9 +116,9 @@ def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]
     if message.role == "user":
         yield UserMessage(id=identifier, content=content_of(message.text, message.files))
         return
-    thought = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-    if thought:
-        yield ReasoningMessage(id=reasoning_id(identifier), content=clean(thought))
+    reasoning = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+    if reasoning:
+        yield ReasoningMessage(id=reasoning_id(identifier), content=clean(reasoning))
     calls = [
         call_of(turn, part.id, part.name, json.dumps(dict(part.arguments)))
         for part in message.parts
@@ -219,8 +219,8 @@ class AgUiConversation:
             for number, call in enumerate(calls):
                 if call.id == identifier and json.loads(call.function.arguments or "{}") != arguments:
                     function = FunctionCall(name=call.function.name, arguments=json.dumps(arguments))
-                    changed = call.model_copy(update={"function": function})
-                    changed_calls = [*calls[:number], changed, *calls[number + 1 :]]
+                    new_call = call.model_copy(update={"function": function})
+                    changed_calls = [*calls[:number], new_call, *calls[number + 1 :]]
                     self._messages[message.id] = message.model_copy(update={"tool_calls": changed_calls})
                     return True
         return False

@@ -80,9 +80,9 @@ class TurnEncoder:
             if not draft.pieces:
                 del self._conversation.drafts[message]
                 self._conversation.forget(message)
-        thought = reasoning_id(message)
-        if self._reader.expects_reply and thought not in self._conversation.drafts:
-            self._conversation.tell(draft_message(thought, MessageDraft("reasoning", self.owner)))
+        name = reasoning_id(message)
+        if self._reader.expects_reply and name not in self._conversation.drafts:
+            self._conversation.tell(draft_message(name, MessageDraft("reasoning", self.owner)))
 
     def resume(self) -> Events:
         """Open the current step again in a new run; the streamed message follows with its next piece."""

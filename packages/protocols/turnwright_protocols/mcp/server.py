@@ -123,10 +123,12 @@ class _AgentTools:
 
     async def _continue(self, context: Context, agent: Agent, state: str, responses: Mapping[str, object]) -> Result:
         """Answer the paused turn that a call ended with. Raises `MCPError` for a forged state."""
-        paused, user = await self._paused(context, agent, state)
-        answers = {interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused.interrupts}
-        handle = await answer_turn(self._engine, agent, paused, state, answers, by=user, via=_VIA)
-        return await self._follow(context, handle, user, paused.seq)
+        paused_turn, user = await self._paused(context, agent, state)
+        answers = {
+            interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused_turn.interrupts
+        }
+        handle = await answer_turn(self._engine, agent, paused_turn, state, answers, by=user, via=_VIA)
+        return await self._follow(context, handle, user, paused_turn.seq)
 
     async def _identify(self, context: Context, conversation: str) -> str:
         """Return the user of a call. Raises `MCPError` if the call may not use the conversation."""
@@ -140,19 +142,19 @@ class _AgentTools:
     async def _paused(self, context: Context, agent: Agent, state: str) -> tuple[PausedTurn, str]:
         """Return the paused turn of a state, and its user."""
         try:
-            paused = await PausedTurn.read(self._engine, state)
+            paused_turn = await PausedTurn.read(self._engine, state)
             row = await self._engine.store.get(state)
         except TurnNotFoundError:
             raise _refusal("the request_state is not one of this server") from None
-        about = paused.note(_KEY)
+        about = paused_turn.note(_KEY)
         if about is None or root_of(state) != state or row.agent != agent.name:
             raise _refusal("the request_state is not one of this server")
         user = await self._identify(context, str(about.get("conversation")))
         if user != about.get("user"):
             raise _refusal("the request_state is not one of this server")
-        if not paused.interrupts:
+        if not paused_turn.interrupts:
             raise _refusal("the turn waits for no answer")
-        return paused, user
+        return paused_turn, user
 
     async def _follow(self, context: Context, handle: TurnHandle[str], user: str, after: int = 0) -> Result:
         """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn.

@@ -133,22 +133,22 @@ class ChatCompletions:
             raise wrong_field("messages", "the results belong to several turns")
         (turn,) = turns
         row = await self._engine.store.get(turn)
-        paused = await PausedTurn.read(self._engine, turn)
-        about = paused.note(_KEY)
+        paused_turn = await PausedTurn.read(self._engine, turn)
+        about = paused_turn.note(_KEY)
         if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
             raise TurnNotFoundError(turn)
         if row.agent != agent.name:
             raise wrong_field("model", "the calls are another agent's")
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
-        answers = give_results(settleable(paused.interrupts, paused.client_tools), by_call)
+        answers = give_results(settleable(paused_turn.interrupts, paused_turn.client_tools), by_call)
         need_result(answers, by_call)
-        if answers.keys() != {interrupt.id for interrupt in paused.interrupts}:
+        if answers.keys() != {interrupt.id for interrupt in paused_turn.interrupts}:
             raise wrong_field("messages", "each call needs its result")
         user = str(about.get("user"))
-        handle = await answer_turn(self._engine, agent, paused, turn, {**answers}, by=user, via=_VIA)
+        handle = await answer_turn(self._engine, agent, paused_turn, turn, {**answers}, by=user, via=_VIA)
         completion = self._completion(turn, agent)
-        completion.absorb(paused.events)
-        return handle, completion, paused.seq
+        completion.absorb(paused_turn.events)
+        return handle, completion, paused_turn.seq
 
     async def _until_asked(
         self, events: AsyncIterator[StreamEvent], completion: "Completion"

@@ -86,17 +86,17 @@ def replace_references(value: JsonValue, items: Mapping[str, Mapping[str, JsonVa
 
     Raises `RefusedRequestError`.
     """
-    replaced: list[JsonValue] = []
+    new_items: list[JsonValue] = []
     for item in value if isinstance(value, list) else ():
         if not isinstance(item, dict) or item.get("type") != _REFERENCE:
-            replaced.append(item)
+            new_items.append(item)
             continue
         referenced = items.get(str(item.get("id")))
         if referenced is None:
             raise _no_item()
         if referenced.get("status") != "incomplete":
-            replaced.append({**referenced})
-    return replaced
+            new_items.append({**referenced})
+    return new_items
 
 
 def _no_item() -> RefusedRequestError:

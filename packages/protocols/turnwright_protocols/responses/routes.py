@@ -186,30 +186,30 @@ class _Responses:
 
     async def retrieve(self, request: Request) -> Response:
         """Return a response as it is now, or stream it from its beginning."""
-        stored = await self._open(request, str(request.path_params["response"]))
+        record = await self._open(request, str(request.path_params["response"]))
         if request.query_params.get("stream") == "true":
             if request.query_params.get("starting_after"):
                 raise RefusedRequestError(
                     400, "a stream begins with the response: leave starting_after out", field="starting_after"
                 )
-            handle = self._engine.attach(stored.segment.turn, choose_agent(self._agents, stored.agent))
-            return self._stream(handle, self._encoder(stored, up_to=stored.segment.seq), stored.segment)
-        return JSONResponse(self._encoder(stored).response)
+            handle = self._engine.attach(record.segment.turn, choose_agent(self._agents, record.agent))
+            return self._stream(handle, self._encoder(record, up_to=record.segment.seq), record.segment)
+        return JSONResponse(self._encoder(record).response)
 
     async def cancel(self, request: Request) -> Response:
         """Abort the turn of a response."""
         identifier = str(request.path_params["response"])
-        stored = await self._open(request, identifier)
-        if not stored.is_last:
+        record = await self._open(request, identifier)
+        if not record.is_last:
             raise RefusedRequestError(409, "the response has ended")
-        await abort_turn(self._engine, stored.segment.turn)
+        await abort_turn(self._engine, record.segment.turn)
         return JSONResponse(self._encoder(await self._open(request, identifier)).response)
 
     async def delete(self, request: Request) -> Response:
         """Delete the turn of a response, with its other responses."""
         identifier = str(request.path_params["response"])
-        stored = await self._open(request, identifier)
-        await self._engine.delete(stored.segment.turn)
+        record = await self._open(request, identifier)
+        await self._engine.delete(record.segment.turn)
         return JSONResponse({"id": identifier, "object": "response", "deleted": True})
 
     # Reading.
@@ -270,11 +270,11 @@ class _Responses:
             fields["metadata"] = {**own} if isinstance(own, Mapping) else {}
         return _Stored(Segment(turn, seq, fields, row.created_at), events, first, row.agent, conversation, user)
 
-    def _encoder(self, stored: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
+    def _encoder(self, record: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
         """Return the encoder of a response, which has read the turn's events, or those up to a fact."""
-        encoder = ResponseEncoder(stored.segment, self._options)
-        for event in stored.events:
-            if event.seq <= stored.segment.seq:
+        encoder = ResponseEncoder(record.segment, self._options)
+        for event in record.events:
+            if event.seq <= record.segment.seq:
                 encoder.absorb(event)
             elif up_to is None:
                 encoder.encode(event)
@@ -323,15 +323,15 @@ class _Responses:
         seq = 0 if pause is None else pause.seq
         later = (event.seq for event in earlier.events if isinstance(event, TurnPausedEvent) and event.seq > seq)
         end = next(later, None)
-        paused = PausedTurn([event for event in earlier.events if end is None or event.seq < end])
+        paused_turn = PausedTurn([event for event in earlier.events if end is None or event.seq < end])
         fields: Json = {"model": earlier.agent.lower(), "previous_response_id": earlier.segment.id}
         fields |= {"metadata": body.metadata, "background": body.background}
         fields["tools"] = earlier.segment.request["tools"]
         segment = Segment(turn, seq, fields, earlier.segment.created_at)
         encoder = ResponseEncoder(segment, self._options)
-        for event in paused.events:
+        for event in paused_turn.events:
             encoder.absorb(event)
-        handle = await answer_turn(self._engine, agent, paused, turn, answers, by=earlier.user, via=_VIA)
+        handle = await answer_turn(self._engine, agent, paused_turn, turn, answers, by=earlier.user, via=_VIA)
         return await self._respond(handle, encoder, segment, body)
 
     async def _start(self, request: Request, body: ResponseRequest, agent: Agent, earlier: _Stored | None) -> Response:
@@ -409,8 +409,8 @@ def _to_lines(events: Sequence[Json]) -> str:
 
 def _approval_by_text(interrupt: str, pause: TurnPausedEvent, text: str) -> str:
     """Return the interrupt if the text approves or rejects it."""
-    pending = next(open_interrupt for open_interrupt in pause.interrupts if open_interrupt.id == interrupt)
-    if pending.kind not in APPROVALS or text.lstrip().startswith("{"):
+    question = next(open_interrupt for open_interrupt in pause.interrupts if open_interrupt.id == interrupt)
+    if question.kind not in APPROVALS or text.lstrip().startswith("{"):
         return ""
     try:
         parse_answer(pause.interrupts, interrupt, text)

@@ -45,13 +45,13 @@ class ChunkEncoder:
         *,
         resets: bool = False,
         reasoning: bool = True,
-        closed: Collection[str] = (),
+        closed_ids: Collection[str] = (),
         client_tools: Collection[str] = (),
     ) -> None:
         self.turn = turn
         self._resets = resets
         self._reasoning = reasoning
-        self._closed = closed
+        self._closed = closed_ids
         self._reader = TurnReader(turn, client_tools)
         #: The message of the open step.
         self._step = ""
@@ -77,11 +77,11 @@ class ChunkEncoder:
         """
         self._reader.reopen()
         self.is_over = False
-        started: Chunk = {"type": "start", "messageId": message}
-        started["messageMetadata"] = {METADATA_KEY: {"turn": self.turn}}
+        start_chunk: Chunk = {"type": "start", "messageId": message}
+        start_chunk["messageMetadata"] = {METADATA_KEY: {"turn": self.turn}}
         calls = [*self._unsettled.values()] if announces else []
         return [
-            started,
+            start_chunk,
             *(
                 self._tool("tool-input-start", call.id, **self._named(call.name))
                 if call.name in self._reader.client_tools

@@ -51,7 +51,7 @@ def turn_messages(
     turn: str, events: Sequence[TurnEvent], *, reasoning: bool = True, client_tools: Collection[str] = ()
 ) -> list[Chunk]:
     """Return the messages that a client has after all chunks of a turn: the prompt, the assistant's, and answers."""
-    encoder = ChunkEncoder(turn, reasoning=reasoning, closed=closed_in(events), client_tools=client_tools)
+    encoder = ChunkEncoder(turn, reasoning=reasoning, closed_ids=closed_in(events), client_tools=client_tools)
     messages = [_prompt(turn, events)] if events else []
     for number, segment in enumerate(split_events(events)):
         if number:
@@ -101,8 +101,8 @@ def closed_in(events: Sequence[TurnEvent]) -> set[str]:
     pauses = [event for event in events if isinstance(event, TurnPausedEvent)]
     if pauses and not isinstance(events[-1], TurnEndedEvent):
         pauses.pop()
-    closed = {interrupt.id for pause in pauses for interrupt in pause.interrupts}
-    return closed | {fact.interrupt for fact in facts if isinstance(fact, f.Answered)}
+    closed_ids = {interrupt.id for pause in pauses for interrupt in pause.interrupts}
+    return closed_ids | {fact.interrupt for fact in facts if isinstance(fact, f.Answered)}
 
 
 class MessageBuilder:

@@ -135,8 +135,8 @@ class _Chat:
         encoder = self._encoder(row.id, closed_in(events))
         for event in (event for segment in earlier for event in segment):
             encoder.absorb(event)
-        started = encoder.start(message_id(row.id, len(earlier)), announces=bool(earlier))
-        return self._stream(handle, encoder, started, after=earlier[-1][-1].seq if earlier else 0)
+        start_chunks = encoder.start(message_id(row.id, len(earlier)), announces=bool(earlier))
+        return self._stream(handle, encoder, start_chunks, after=earlier[-1][-1].seq if earlier else 0)
 
     async def messages(self, request: Request) -> Response:
         """Return the messages of the chat."""
@@ -170,36 +170,36 @@ class _Chat:
 
     async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
         row = await find_turn(self._engine, session, chat.turn)
-        agent, paused = choose_agent(self._agents, row.agent), await PausedTurn.read(self._engine, row.id)
+        agent, paused_turn = choose_agent(self._agents, row.agent), await PausedTurn.read(self._engine, row.id)
         encoder = self._encoder(row.id)
-        for event in paused.events:
+        for event in paused_turn.events:
             encoder.absorb(event)
-        client_tools = self._client_tools | paused.client_tools
-        answers = {**chat.answers, **give_results(settleable(paused.interrupts, client_tools), chat.results)}
+        client_tools = self._client_tools | paused_turn.client_tools
+        answers = {**chat.answers, **give_results(settleable(paused_turn.interrupts, client_tools), chat.results)}
         need_result(answers, chat.results)
         via = VIA_MESSAGE if is_message else VIA
-        handle = await answer_turn(self._engine, agent, paused, row.id, answers, by=user, via=via)
-        number = len(split_events(paused.events)) - (not is_message)
-        started = encoder.start(message_id(row.id, number), announces=is_message)
-        return self._stream(handle, encoder, started, after=paused.seq)
+        handle = await answer_turn(self._engine, agent, paused_turn, row.id, answers, by=user, via=via)
+        number = len(split_events(paused_turn.events)) - (not is_message)
+        start_chunks = encoder.start(message_id(row.id, number), announces=is_message)
+        return self._stream(handle, encoder, start_chunks, after=paused_turn.seq)
 
-    def _encoder(self, turn: str, closed: Collection[str] = ()) -> ChunkEncoder:
+    def _encoder(self, turn: str, closed_ids: Collection[str] = ()) -> ChunkEncoder:
         return ChunkEncoder(
             turn,
             resets=self._resets,
             reasoning=self._reasoning,
-            closed=closed,
+            closed_ids=closed_ids,
             client_tools=self._client_tools,
         )
 
     def _stream(
-        self, handle: TurnHandle[str], encoder: ChunkEncoder, started: Sequence[Chunk], *, after: int = 0
+        self, handle: TurnHandle[str], encoder: ChunkEncoder, start_chunks: Sequence[Chunk], *, after: int = 0
     ) -> Response:
         def close(error: str) -> str:
             return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
 
         events = handle.events(after)  # at once: the text of a fast reply streams in from now on
-        lines = encode_stream(events, _to_lines(started), lambda event: _to_lines(encoder.encode(event)), close)
+        lines = encode_stream(events, _to_lines(start_chunks), lambda event: _to_lines(encoder.encode(event)), close)
         return EventStream(lines, self._gate.bounds, HEADERS)
 
 

@@ -88,9 +88,9 @@ def rehearse(
 class ProgressLine:
     """A line on standard error every two seconds."""
 
-    def __init__(self, name: str, planned: int) -> None:
+    def __init__(self, name: str, total: int) -> None:
         self._name = name
-        self._planned = planned
+        self._planned = total
         self._start = self._last = time.monotonic()
 
     def show(self, examples: int, smaller: bool) -> None:

@@ -171,14 +171,14 @@ class _Options:
 
     def load(self) -> "_Loaded":
         """Load the agents and their tools. Raises `ConfigError`."""
-        offered = choose_tools(self.tools, self.root or Path())
+        loaded_tools = choose_tools(self.tools, self.root or Path())
         helpers = [] if self.source is None else agent_tools(read_agents(self.source))
         return _Loaded(
             self,
             agents=_choose(self.agent, self.agents),
-            tools=with_helpers(offered.tools, helpers),
-            build=cast("Build", Engine if offered.make_deps is None else _builder(offered.make_deps)),
-            makes_deps=offered.make_deps is not None,
+            tools=with_helpers(loaded_tools.tools, helpers),
+            build=cast("Build", Engine if loaded_tools.make_deps is None else _builder(loaded_tools.make_deps)),
+            makes_deps=loaded_tools.make_deps is not None,
             helps=bool(helpers),
         )
 
@@ -198,24 +198,24 @@ class _Loaded:
         """Return what a test imports and makes."""
         source, tools = self.options.source, self.options.tools
         imported: list[object] = [Path, builtin_tools]
-        offered = f"*builtin_tools(Path({code(str(self.options.root or Path()))}))"
+        tools_code = f"*builtin_tools(Path({code(str(self.options.root or Path()))}))"
         if tools is not None:
             imported.append(load_tools)
-            offered += f", *load_tools({code(tools)})"
+            tools_code += f", *load_tools({code(tools)})"
         # Users import the public function, which reads Markdown files.
         reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
-        read = f"{reader.__name__}({code(source)})"
+        agents_code = f"{reader.__name__}({code(source)})"
         if source is None:
             imported.append(Agent)
             expression = f"Agent(name={code(agent.name)})"
         else:
             imported += [find_agent, reader]
-            expression = f"find_agent({read}, {code(agent.name)})"
+            expression = f"find_agent({agents_code}, {code(agent.name)})"
         # A tool of the module wins over a built-in tool of the same name.
-        all_tools, build = f"list({{tool.name: tool for tool in [{offered}]}}.values())", ""
+        all_tools, build = f"list({{tool.name: tool for tool in [{tools_code}]}}.values())", ""
         if self.helps:
             imported.append(agent_tools)
-            all_tools = f"[*{all_tools}, *agent_tools({read})]"
+            all_tools = f"[*{all_tools}, *agent_tools({agents_code})]"
         if tools is not None and self.makes_deps:
             imported += [partial, Engine, load_tools_and_deps]
             build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
@@ -229,12 +229,12 @@ def _play(
     from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
 
     out = process.Output(alone=True)  # a tool may print, but not inside a printed test
-    loaded = options.load()
+    loaded_code = options.load()
     target = runner.Target(
-        loaded.agents,
-        loaded.tools,
+        loaded_code.agents,
+        loaded_code.tools,
         run_tools=run_tools,
-        build=loaded.build,
+        build=loaded_code.build,
         metadata=read_metadata(options.metadata),
         rules_off=rules_off,
     )
@@ -248,7 +248,9 @@ def _play(
         out.write(*_report_lines(report, target))
     else:
         _print_found(report, report.found, command)
-        test = runner.as_test(report.found, loaded.origin(report.found.agent), command=command, run_tools=run_tools)
+        test = runner.as_test(
+            report.found, loaded_code.origin(report.found.agent), command=command, run_tools=run_tools
+        )
         out.write(test.removesuffix("\n"))
     return report.checks, report.rows
 
@@ -259,14 +261,14 @@ def _simulate(options: _Options, *, schedules: int, seed: int, seconds: float | 
 
     from .simulate import print_simulation  # noqa: PLC0415 (likewise)
 
-    loaded = options.load()
-    build = cast("Callable[..., Engine[None]]", loaded.build)
+    loaded_code = options.load()
+    build = cast("Callable[..., Engine[None]]", loaded_code.build)
     metadata = read_metadata(options.metadata)
-    targets = [SimulationTarget(agent, loaded.tools, build, metadata) for agent in loaded.agents]
+    targets = [SimulationTarget(agent, loaded_code.tools, build, metadata) for agent in loaded_code.agents]
     with _bar(schedules) as progress:
         report = simulate(targets, schedules=schedules, seed=seed, seconds=seconds, progress=progress)
     command = shlex.join(["turnwright", "fuzz", "--simulate", *options.words()])
-    print_simulation(report, loaded.agents, command, loaded.origin)
+    print_simulation(report, loaded_code.agents, command, loaded_code.origin)
     return report.checks, report.rows
 
 
@@ -290,8 +292,8 @@ def _bar(examples: int) -> "Iterator[Progress]":
     with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("playing", total=examples)
 
-        def show(played: int, smaller: bool) -> None:
-            bar.update(task, completed=played, description="reducing" if smaller else "playing")
+        def show(count: int, smaller: bool) -> None:
+            bar.update(task, completed=count, description="reducing" if smaller else "playing")
 
         yield show
 
@@ -329,8 +331,8 @@ def _lines_of_breaches(report: "FuzzReport", target: "Target") -> Iterator[str]:
             yield f"  {name}: not broken in {count(report.examples, 'example')}"
             continue
         kinds = [(breach.calls, "call"), (breach.answers, "answer")]
-        counted = " and ".join(count(number, kind) for number, kind in kinds if number)
-        yield f"  {name}: broken by {counted}: {breach.example}"
+        counts = " and ".join(count(number, kind) for number, kind in kinds if number)
+        yield f"  {name}: broken by {counts}: {breach.example}"
     if not names:
         yield "  the agents have no rules"
 

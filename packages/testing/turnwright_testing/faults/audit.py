@@ -82,16 +82,16 @@ class WitnessedTurn:
 
     def _consulted(self) -> Iterator[Consulted]:
         """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
-        claimed: dict[int, int] = {}
+        claim_seqs: dict[int, int] = {}
         last_seq = 0
         for line in self.lines:
             if line.words[0] == "claimed":
-                claimed[line.process] = int(line.words[3])
+                claim_seqs[line.process] = int(line.words[3])
             elif line.words[0] == "wrote":
                 last_seq = max(last_seq, int(line.words[3]))
             elif line.words[0] == CONSULTED:
                 _, hook, about, decision = line.words
-                facts = max(last_seq, claimed.get(line.process, 0))
+                facts = max(last_seq, claim_seqs.get(line.process, 0))
                 object_ = int(about) if about.isdigit() else about
                 following = self.claim_after(line.process)
                 died = None if following is None else int(following.words[3])
@@ -117,13 +117,13 @@ def _run_again(turn: WitnessedTurn) -> Iterator[str]:
         elif line.words[0] == "wrote":
             last_seq = max(last_seq, int(line.words[3]))
         elif line.words[3:] == ("start",):
-            settled = results.get(line.words[1])
-            if settled is not None and settled <= max(last_seq, recorded.get(line.process, 0)):
-                yield f"{line.words[1]} ran again when its result was fact {settled}"
+            settle_seq = results.get(line.words[1])
+            if settle_seq is not None and settle_seq <= max(last_seq, recorded.get(line.process, 0)):
+                yield f"{line.words[1]} ran again when its result was fact {settle_seq}"
 
 
 def _run_without_claim(turn: WitnessedTurn) -> Iterator[str]:
-    allowed: set[tuple[int, str, int]] = set()
+    call_attempts: set[tuple[int, str, int]] = set()
     epochs: dict[int, int] = {}
     for line in turn.lines:
         if line.words[0] == "claimed":
@@ -131,10 +131,10 @@ def _run_without_claim(turn: WitnessedTurn) -> Iterator[str]:
         elif line.words[0] == "wrote":
             fact = turn.facts.get(int(line.words[3]))
             if isinstance(fact, f.CallStarted):
-                allowed.add((line.process, fact.call, fact.attempt))
+                call_attempts.add((line.process, fact.call, fact.attempt))
         elif line.words[3:] == ("start",):
             _, call, attempt, _ = line.words
-            if (line.process, call, int(attempt)) not in allowed:
+            if (line.process, call, int(attempt)) not in call_attempts:
                 yield f"{call}, attempt {attempt}, ran in a process that had not recorded its start"
             if epochs.get(line.process) != max(epochs.values()):
                 yield f"{call} ran in a process that had lost the turn"
@@ -162,8 +162,8 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
     """Each interrupt has one answer, or one of each approver, and these are the first that were acknowledged."""
     waits = Counter[str]()
     counts = Counter[tuple[str, int, str]]()
-    decided: dict[str, list[str]] = {}
-    needs_several, rejected = set[str](), set[str]()
+    journal_decisions: dict[str, list[str]] = {}
+    needs_several, rejected_names = set[str](), set[str]()
     for fact in turn.facts.values():
         if isinstance(fact, f.CallWaiting):
             waits.update(interrupt.id for interrupt in fact.interrupts)
@@ -172,18 +172,20 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
             name = fact.interrupt
             person = fact.by if name in needs_several and fact.decision is Decision.APPROVE else ""
             counts[name, waits[name], person] += 1
-            decided.setdefault(f"{name}/{fact.by}" if name in needs_several else name, []).append(fact.decision)
+            journal_decisions.setdefault(f"{name}/{fact.by}" if name in needs_several else name, []).append(
+                fact.decision
+            )
             if name in needs_several and fact.decision is not Decision.APPROVE:
-                rejected.add(name)
+                rejected_names.add(name)
     yield from (f"{name} was answered {count} times" for (name, _, _), count in counts.items() if count > 1)
     aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
     for name, decisions in _accepted(turn).items():
-        remaining = iter(decided.get(name, ()))
+        remaining = iter(journal_decisions.get(name, ()))
         for decision in decisions:
             if decision not in remaining and not aborted and f"answer:{name}" not in turn.inbox:
-                if name.partition("/")[0] in rejected:
+                if name.partition("/")[0] in rejected_names:
                     continue  # one rejection is enough
-                yield f"the answer {decision} to {name} was lost: the journal has {decided.get(name)}"
+                yield f"the answer {decision} to {name} was lost: the journal has {journal_decisions.get(name)}"
 
 
 def _accepted(turn: WitnessedTurn) -> dict[str, list[str]]:

@@ -77,8 +77,8 @@ class Witness:
         """Return the lines so far, oldest first; empty if there is no file yet."""
         if not self.path.exists():
             return []
-        split = (line.split() for line in self.path.read_text(encoding="utf-8").splitlines())
-        return [WitnessLine(int(process), tuple(words)) for process, *words in split]
+        word_lists = (line.split() for line in self.path.read_text(encoding="utf-8").splitlines())
+        return [WitnessLine(int(process), tuple(words)) for process, *words in word_lists]
 
     def ran(self) -> list[Ran]:
         """Return every start of a tool, oldest first."""
@@ -87,9 +87,9 @@ class Witness:
 
 def executions(lines: list[WitnessLine]) -> list[Ran]:
     """Return every start of a tool, from the lines of `Witness.runs`; other lines are skipped."""
-    ended = {(line.process, line.words[:3]) for line in lines if line.words[3:] == (_ENDS,)}
+    ends = {(line.process, line.words[:3]) for line in lines if line.words[3:] == (_ENDS,)}
     return [
-        Ran(line.process, line.words[0], line.words[1], int(line.words[2]), (line.process, line.words[:3]) in ended)
+        Ran(line.process, line.words[0], line.words[1], int(line.words[2]), (line.process, line.words[:3]) in ends)
         for line in lines
         if line.words[3:] == (_BEGINS,)
     ]

@@ -66,7 +66,7 @@ class Linearization(Generic[C, R]):
         lines = ["no order of the calls explains their results. The longest one:"]
         lines += [f"  {operation}" for operation in self.order] or ["  (empty)"]
         lines.append("each call that could come next has another result than a store may give then:")
-        lines += [f"  {operation}, expected {' or '.join(map(str, allowed))}" for operation, allowed in self.stuck]
+        lines += [f"  {operation}, expected {' or '.join(map(str, results))}" for operation, results in self.stuck]
         return "\n".join(lines)
 
 

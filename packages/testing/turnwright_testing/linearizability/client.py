@@ -92,11 +92,11 @@ class StoreClient:
         await self._do(Create(turn, self.store.owner, self._marks(2), next(self._numbers), session, driven))
 
     async def claim(self, turn: str, abandoned: tuple[str, ...] = ()) -> None:
-        claimed = await self._do(TakeClaim(turn, self.store.owner, abandoned))
-        if claimed is not None and claimed.status == "ok":
+        result = await self._do(TakeClaim(turn, self.store.owner, abandoned))
+        if result is not None and result.status == "ok":
             row = await self.read(turn, "get")
             if row is not None and row.flag:
-                self._over.add((turn, claimed.epoch))
+                self._over.add((turn, result.epoch))
 
     async def append(self, claim: Claim) -> None:
         ends = (claim.turn, claim.epoch) in self._over or self._one_in(10)

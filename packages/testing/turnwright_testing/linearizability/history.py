@@ -84,13 +84,14 @@ class HistoryFile(StoreHistory):
 def read_history(path: Path) -> list[StoreOperation]:
     """Return the calls in a file. The last line of a killed process may be missing, but is never half a line."""
     open_calls: dict[int, tuple[StoreCall, int]] = {}
-    ended: dict[int, tuple[int, StoreResult, str]] = {}
+    endings: dict[int, tuple[int, StoreResult, str]] = {}
     for raw in path.read_bytes().splitlines() if path.exists() else ():
         line = msgspec.json.decode(raw, type=_Line)
         if line.call is not None:
             open_calls[line.number] = line.call, line.at
         elif line.result is not None:
-            ended[line.number] = line.at, line.result, line.note
+            endings[line.number] = line.at, line.result, line.note
     return [
-        Operation(path.stem, call, start, *ended.get(number, _UNKNOWN)) for number, (call, start) in open_calls.items()
+        Operation(path.stem, call, start, *endings.get(number, _UNKNOWN))
+        for number, (call, start) in open_calls.items()
     ]

@@ -103,8 +103,8 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
         case Append():
             yield from _append(state, turn, call)
         case Post():
-            stored_items, posted = dict(turn.items), dict(call.items)
-            blocking = tuple(name for name, payload in turn.items if posted.get(name, payload) != payload)
+            stored_items, new_items = dict(turn.items), dict(call.items)
+            blocking = tuple(name for name, payload in turn.items if new_items.get(name, payload) != payload)
             new = () if blocking else tuple(item for item in call.items if item[0] not in stored_items)
             yield StoreResult(items=blocking), state.with_turn(call.turn, turn._replace(items=turn.items + new))
         case Delete():

@@ -20,9 +20,9 @@ class DeployFacts(SceneFacts):
         await scene.gone(old)
         scene.worker(NEW)
         await scene.client.answer(turn, {interrupt.id: True})
-        ended = await scene.ended(turn)
-        assert ended.outcome is Outcome.FINISHED
-        assert _results(ended) == ["erased 1 for good", "stamped 2"]
+        result = await scene.ended(turn)
+        assert result.outcome is Outcome.FINISHED
+        assert _results(result) == ["erased 1 for good", "stamped 2"]
 
     async def test_worker_without_a_tool_leaves_the_turn_to_another(self, scene: Scene) -> None:
         """The worker without the tool writes nothing to the turn."""
@@ -39,9 +39,9 @@ class DeployFacts(SceneFacts):
         assert (await scene.client.store.facts(turn)) == facts
         await scene.ended(await scene.submit([("put", 1)]))  # what it has tools for it drives
         scene.worker(NEW)
-        ended = await scene.ended(turn)
-        assert ended.outcome is Outcome.FINISHED
-        assert _results(ended) == ["erased 1 for good", "stamped 2"]
+        result = await scene.ended(turn)
+        assert result.outcome is Outcome.FINISHED
+        assert _results(result) == ["erased 1 for good", "stamped 2"]
         assert poor.pid not in {run.process for run in scene.runs(turn)}
 
 

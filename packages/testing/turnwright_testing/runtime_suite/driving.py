@@ -25,8 +25,8 @@ class DrivingFacts(SceneFacts):
         """A worker drives it, for any submitter; each of its calls runs once."""
         worker = scene.worker()
         turn = await scene.submit([("put", 1), ("send", 2)], [("put", 3)])
-        ended = await scene.ended(turn)
-        assert (ended.outcome, ended.text, ended.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
+        result = await scene.ended(turn)
+        assert (result.outcome, result.text, result.steps) == (Outcome.FINISHED, "Well, that is all.", 3)
         assert sorted(run.call for run in scene.runs(turn)) == ["call00001", "call00002", "call00003"]
         assert {run.process for run in scene.runs(turn)} == {worker.pid}
 
@@ -49,9 +49,9 @@ class DrivingFacts(SceneFacts):
             turn, local_turn = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
             assert _told(turn) == _told(local_turn)
             (interrupt,) = turn.interrupts
-            answered = await scene.client.resume(turn.id, {interrupt.id: "This."})
-            assert _told(answered) == _told(await alone.resume(local_turn.id, {interrupt.id: "This."}))
-            assert answered.outcome is Outcome.FINISHED
+            result = await scene.client.resume(turn.id, {interrupt.id: "This."})
+            assert _told(result) == _told(await alone.resume(local_turn.id, {interrupt.id: "This."}))
+            assert result.outcome is Outcome.FINISHED
             await scene.ended(turn.id)
             driver = os.getpid() if scene.runtime.embedded else worker.pid
             assert {run.process for run in scene.runs(turn.id)} == {driver}
@@ -117,9 +117,9 @@ async def _streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:
     events: list[TurnEvent] = []
     async with engine.stream(AGENT, _PLAN) as stream:
         events += [event async for event in stream]
-    paused = events[-1]
-    assert isinstance(paused, TurnPausedEvent)
-    async with engine.stream_resume(paused.turn, {paused.interrupts[0].id: "This."}) as stream:
+    last = events[-1]
+    assert isinstance(last, TurnPausedEvent)
+    async with engine.stream_resume(last.turn, {last.interrupts[0].id: "This."}) as stream:
         events += [event async for event in stream]
     return [_shown(event) for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
 

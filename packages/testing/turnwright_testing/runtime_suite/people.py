@@ -41,21 +41,21 @@ class PeopleFacts(SceneFacts):
     async def test_when_two_give_different_answers_at_once_the_first_one_stands(self, scene: Scene) -> None:
         """The other one gets an error, and the turn continues once."""
         turn, interrupt, first = await _asking(scene)
-        refused = await _at_once(scene, partial(_answer, turn, interrupt), "This.", "That.")
-        assert len(refused) == 1
+        refused_texts = await _at_once(scene, partial(_answer, turn, interrupt), "This.", "That.")
+        assert len(refused_texts) == 1
         second = scene.worker()
         await scene.ended(turn)
-        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
+        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused_texts)
         assert scene.drivers(turn) == [os.getpid(), first, second.pid]
 
     async def test_first_of_two_simultaneous_answers_stands(self, scene: Scene) -> None:
         """The first answer stands, also where a worker reads it before the second is posted."""
         turn, interrupt, _ = await _asking(scene)
         scene.worker()
-        refused = await _at_once(scene, partial(_resume, turn, interrupt), "This.", "That.")
-        assert len(refused) == 1
+        refused_texts = await _at_once(scene, partial(_resume, turn, interrupt), "This.", "That.")
+        assert len(refused_texts) == 1
         await scene.ended(turn)
-        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused)
+        assert set(await _answers(scene, turn)) == {"This.", "That."} - set(refused_texts)
 
     async def test_a_message_reaches_the_running_turn_before_its_next_model_call(self, scene: Scene) -> None:
         """Any process may send it, and any process may drive the turn."""
@@ -64,8 +64,8 @@ class PeopleFacts(SceneFacts):
         await scene.begun(turn, "call00001")
         await scene.user().steer(turn, "Mind the step.")
         scene.witness.open_gate(1)
-        ended = await scene.ended(turn)
-        assert (ended.text, ended.undelivered) == ("Well, that is all. Mind the step.", ())
+        result = await scene.ended(turn)
+        assert (result.text, result.undelivered) == ("Well, that is all. Mind the step.", ())
 
     async def test_abort_reaches_a_running_tool_and_keeps_finished_results(self, scene: Scene) -> None:
         """A tool that would never end is stopped, and so is a sub-agent's."""
@@ -75,8 +75,8 @@ class PeopleFacts(SceneFacts):
         await scene.begun(f"{turn}:call00003", "call00001")
         await scene.settled(turn, "call00001")
         await scene.client.abort(turn)
-        ended = await scene.ended(turn)
-        assert (ended.outcome, ended.reason) == (Outcome.ABORTED, EndReason.ABORTED)
+        result = await scene.ended(turn)
+        assert (result.outcome, result.reason) == (Outcome.ABORTED, EndReason.ABORTED)
         assert await scene.statuses(turn) == {
             "call00001": CallStatus.OK,
             "call00002": CallStatus.ABORTED,
@@ -125,18 +125,18 @@ async def _resume(turn: str, interrupt: str, user: Engine[Desk], text: str) -> N
 
 async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[None]], *texts: str) -> list[str]:
     """Make so many calls of users at once. Returns the errors of those refused."""
-    refused: list[str] = []
+    refused_texts: list[str] = []
 
     async def one(user: Engine[Desk], words: str) -> None:
         try:
             await say(user, words)
         except (InvalidAnswerError, TurnAlreadyEndedError):
-            refused.append(words)
+            refused_texts.append(words)
 
     async with anyio.create_task_group() as group:
         for words in texts:
             group.start_soon(one, scene.user(), words)
-    return refused
+    return refused_texts
 
 
 async def _answers(scene: Scene, turn: str) -> list[str]:

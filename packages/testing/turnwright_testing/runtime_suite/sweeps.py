@@ -17,17 +17,19 @@ class SweepFacts(SceneFacts):
     async def test_sweep_finds_a_turn_that_was_never_submitted(self, scene: Scene) -> None:
         """A turn, an answer or an abort whose writer died, or could not reach the service, is found."""
         scene.worker()
-        answered, aborted = [await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)]
-        (interrupt,) = (await scene.paused(answered)).interrupts
-        await scene.paused(aborted)
+        answered_turn, aborted_turn = [
+            await scene.submit([("ask_user_input", {"question": "Which?"})]) for _ in range(2)
+        ]
+        (interrupt,) = (await scene.paused(answered_turn)).interrupts
+        await scene.paused(aborted_turn)
         unreachable_user = scene.user(OutOfReach())
         with pytest.raises(RuntimeUnavailableError):
             await unreachable_user.submit(AGENT, prompt([("put", 1)]))
         with pytest.raises(RuntimeUnavailableError):
-            await unreachable_user.answer(answered, {interrupt.id: "This."})
-        await scene.client.store.post(abort_item(aborted))
+            await unreachable_user.answer(answered_turn, {interrupt.id: "This."})
+        await scene.client.store.post(abort_item(aborted_turn))
         for row in await scene.client.store.turns():
-            expected = Outcome.ABORTED if row.id == aborted else Outcome.FINISHED
+            expected = Outcome.ABORTED if row.id == aborted_turn else Outcome.FINISHED
             assert (await scene.ended(row.id)).outcome is expected
 
     async def test_a_turn_outlives_its_client(self, scene: Scene) -> None:

@@ -21,9 +21,9 @@ class Choices:
     With `given`, each stream repeats these choices, and its later ones are 0. Otherwise they are drawn from `seed`.
     """
 
-    def __init__(self, seed: int, repeated: Made | None = None) -> None:
+    def __init__(self, seed: int, old_choices: Made | None = None) -> None:
         self._random = Random(seed)  # noqa: S311 (repeatable, not secret)
-        self._repeated = repeated
+        self._old_choices = old_choices
         self.made: dict[str, list[int]] = {}
 
     def below(self, stream: str, options: int) -> int:
@@ -48,10 +48,10 @@ class Choices:
 
     def _keep(self, stream: str, options: int, draw: Callable[[], int]) -> int:
         numbers = self.made.setdefault(stream, [])
-        if self._repeated is None:
+        if self._old_choices is None:
             number = draw()
         else:
-            repeated_numbers = self._repeated.get(stream, ())
+            repeated_numbers = self._old_choices.get(stream, ())
             number = min(repeated_numbers[len(numbers)], options - 1) if len(numbers) < len(repeated_numbers) else 0
         numbers.append(number)
         return number

@@ -48,18 +48,18 @@ class SimulatedModel(FlakyModel):
     def _line(self, request: ModelRequest) -> Line:  # noqa: PLR0911 (a case a kind: flat)
         choices = self._world.choices
         kind = choices.weighted("model", _KINDS)
-        offered = request.tools if request.tool_choice != "none" else ()
+        tool_specs = request.tools if request.tool_choice != "none" else ()
         usage = Usage(input_tokens=choices.of("usage", (1, 0, 40)), output_tokens=1)
         text = "Done." if request.output is None else json.dumps(arguments(request.output.schema, choices))
         answer = ModelResponse(text=text, usage=usage)
         match kind:
-            case 1 | 2 if offered:
-                self._last = self._calls(offered, 1 if kind == 1 else 2 + choices.below("model", _MOST_CALLS - 1))
+            case 1 | 2 if tool_specs:
+                self._last = self._calls(tool_specs, 1 if kind == 1 else 2 + choices.below("model", _MOST_CALLS - 1))
                 return ModelResponse(calls=self._last, usage=usage)
             case 3 if self._last:
                 return ModelResponse(calls=self._last, usage=usage)
             case 4:
-                return ModelResponse(calls=self._wrong(offered), usage=usage)
+                return ModelResponse(calls=self._wrong(tool_specs), usage=usage)
             case 5:
                 return ModelResponse(text="", usage=usage)
             case 6:
@@ -70,20 +70,20 @@ class SimulatedModel(FlakyModel):
             case 8:
                 return ModelError("refused", cause=choices.of("model", _REFUSED))
             case 9:
-                reply = ModelResponse(text="Half", calls=self._calls(offered, 1) if offered else ())
+                reply = ModelResponse(text="Half", calls=self._calls(tool_specs, 1) if tool_specs else ())
                 return Cut(reply, choices.below("model", 8), silently=choices.one_in("model", 3))
             case 10:
                 return Stalls("Hm", choices.of("model", (1.0, 20.0)))
             case _:
                 return answer
 
-    def _calls(self, offered: Sequence[ToolSpec], number: int) -> tuple[ResponseToolCall, ...]:
+    def _calls(self, tool_specs: Sequence[ToolSpec], number: int) -> tuple[ResponseToolCall, ...]:
         choices = self._world.choices
-        specs = [choices.of("model", offered) for _ in range(number)]
+        specs = [choices.of("model", tool_specs) for _ in range(number)]
         return tuple(ResponseToolCall(name=spec.name, arguments=arguments(spec.parameters, choices)) for spec in specs)
 
-    def _wrong(self, offered: Sequence[ToolSpec]) -> tuple[ResponseToolCall, ...]:
+    def _wrong(self, tool_specs: Sequence[ToolSpec]) -> tuple[ResponseToolCall, ...]:
         wrong: dict[str, JsonValue] = {"no_such_argument": 1}
-        if not offered or self._world.choices.one_in("model", 2):
+        if not tool_specs or self._world.choices.one_in("model", 2):
             return (ResponseToolCall(name="no_such_tool", arguments=wrong),)
-        return (ResponseToolCall(name=self._world.choices.of("model", offered).name, arguments=wrong),)
+        return (ResponseToolCall(name=self._world.choices.of("model", tool_specs).name, arguments=wrong),)

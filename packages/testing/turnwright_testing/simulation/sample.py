@@ -54,10 +54,10 @@ def _value(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonVa
 
 def _object(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonValue:
     required = schema.get("required")
-    needed = set(required) if isinstance(required, list) else set()
+    required_names = set(required) if isinstance(required, list) else set()
     fields: dict[str, JsonValue] = {}
     for name, inner in _schema(schema.get("properties")).items():
-        if name in needed or (depth < _DEEPEST and choices.one_in("arguments", 3)):
+        if name in required_names or (depth < _DEEPEST and choices.one_in("arguments", 3)):
             fields[name] = _value(_schema(inner), root, choices, depth + 1)
     return fields
 

@@ -35,8 +35,8 @@ def shrink(schedule: Schedule, run: Run, *, most: int = 400, progress: Callable[
 
 def plain(choices: Made) -> dict[str, tuple[int, ...]]:
     """Return the choices without the zeros at the ends of their streams."""
-    trimmed = {stream: _without_zeros(numbers) for stream, numbers in choices.items()}
-    return {stream: numbers for stream, numbers in sorted(trimmed.items()) if numbers}
+    short_choices = {stream: _without_zeros(numbers) for stream, numbers in choices.items()}
+    return {stream: numbers for stream, numbers in sorted(short_choices.items()) if numbers}
 
 
 def _trimmed(schedule: Schedule, run: Run) -> Schedule:

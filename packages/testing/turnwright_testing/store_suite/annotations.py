@@ -35,13 +35,13 @@ class AnnotationFacts(StoreFacts):
 
     async def test_another_one_of_its_kind_and_name_takes_its_place(self, notes: AnnotationStore) -> None:
         await notes.annotate(_SCORE, _TAG)
-        changed = replace(_SCORE, value=1.0, text="", at=9.0)
-        await notes.annotate(changed)
-        assert await notes.annotations(["t1"]) == [_TAG, changed]
+        new_score = replace(_SCORE, value=1.0, text="", at=9.0)
+        await notes.annotate(new_score)
+        assert await notes.annotations(["t1"]) == [_TAG, new_score]
         assert await notes.unannotate("t1", AnnotationKind.TAG, "slow")
         assert not await notes.unannotate("t1", AnnotationKind.TAG, "slow")
         assert not await notes.unannotate("nobody", AnnotationKind.TAG, "slow")
-        assert await notes.annotations(["t1"]) == [changed]
+        assert await notes.annotations(["t1"]) == [new_score]
 
     async def test_turns_are_found_by_a_whole_tag(self, store: Store, notes: AnnotationStore) -> None:
         """Not by a note or a score of that name, nor by a tag that was removed."""

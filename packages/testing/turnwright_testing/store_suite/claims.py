@@ -211,19 +211,19 @@ class ClaimFacts(StoreFacts):
         handles = [store, await bench.open(), await bench.open()]
         await store.release(await draft.create(store))
         claims: list[Claim] = []
-        refused: list[TurnBusyError] = []
+        refusals: list[TurnBusyError] = []
 
         async def claim(handle: Store) -> None:
             try:
                 claims.append(await handle.claim("t1"))
             except TurnBusyError as busy:
-                refused.append(busy)
+                refusals.append(busy)
 
         async with anyio.create_task_group() as group:
             for handle in handles:
                 group.start_soon(claim, handle)
         assert [claim.epoch for claim in claims] == [2]
-        assert len(refused) == len(handles) - 1
+        assert len(refusals) == len(handles) - 1
 
     async def test_of_two_that_claim_at_once_through_one_handle_one_gets_the_turn(
         self, store: Store, draft: Written

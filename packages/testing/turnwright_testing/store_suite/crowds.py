@@ -62,9 +62,9 @@ class CrowdFacts(StoreFacts):
             looking, appending = store.inbox("t1"), store.append(claim, facts, draft.status)
             if inline:
                 for call in (looking, appending):
-                    with pytest.raises(StopIteration) as done:
+                    with pytest.raises(StopIteration) as stop:
                         call.send(None)
-                    assert done.value.value == []
+                    assert stop.value.value == []
             else:
                 assert (await looking, await appending) == ([], [])
         assert await store.facts("t1") == list(enumerate(draft.facts, start=1))
@@ -72,22 +72,22 @@ class CrowdFacts(StoreFacts):
     async def test_no_append_is_inline_while_another_is_under_way(self, store: Store) -> None:
         """Otherwise an append could overtake another one of the same turn."""
         turns = await _driven(store)
-        started, ended = 0, 0
+        starts, ends = 0, 0
 
         async def append(turn: _Driven) -> None:
-            nonlocal started, ended
-            started += 1
+            nonlocal starts, ends
+            starts += 1
             await turn.append(store)
-            ended += 1
+            ends += 1
 
         async with anyio.create_task_group() as group:
             for number, turn in enumerate(turns):
                 group.start_soon(append, turn)
                 if number % 3 == 0:  # now and then somebody comes while others wait
                     await checkpoint()
-                assert not (store.inline and started > ended)
-            while ended < len(turns):
-                assert not (store.inline and started > ended)
+                assert not (store.inline and starts > ends)
+            while ends < len(turns):
+                assert not (store.inline and starts > ends)
                 await checkpoint()
 
     async def test_simultaneous_appends_of_many_turns_are_all_written(self, store: Store, other_store: Store) -> None:
@@ -130,18 +130,18 @@ class CrowdFacts(StoreFacts):
         """A taken id or a session's live turn refuses one turn; all others are created and driven."""
         await Written("t3").create(store)
         await Written("old", session="s5").create(store)
-        refused: dict[str, type[Exception]] = {}
+        refusals: dict[str, type[Exception]] = {}
 
         async def make(number: int) -> None:
             try:
                 await Written(f"t{number}", session=f"s{number}").create(store)
             except (TurnExistsError, SessionBusyError) as error:
-                refused[f"t{number}"] = type(error)
+                refusals[f"t{number}"] = type(error)
 
         async with anyio.create_task_group() as group:
             for number in range(_MANY):
                 group.start_soon(make, number)
-        assert refused == {"t3": TurnExistsError, "t5": SessionBusyError}
+        assert refusals == {"t3": TurnExistsError, "t5": SessionBusyError}
         assert len(await other_store.turns()) == _MANY  # two that were there, and all but two
         for number in set(range(_MANY)) - {5}:
             assert await other_store.is_driven(f"t{number}")

@@ -49,12 +49,12 @@ class DeletionFacts(StoreFacts):
     async def test_a_driven_turn_is_not_deleted(self, store: Store, other_store: Store) -> None:
         """Neither a driven turn nor one with a driven sub-turn can be deleted by any process: both are busy."""
         await _make(store, *_FAMILY)
-        for driven in ("t_1", "t_1:c1:c9"):
-            claim = await store.claim(driven)
+        for turn in ("t_1", "t_1:c1:c9"):
+            claim = await store.claim(turn)
             for handle in (store, other_store):
                 with pytest.raises(TurnBusyError) as busy:
                     await handle.delete("t_1")
-                assert busy.value.turn == driven
+                assert busy.value.turn == turn
                 assert busy.value.owner
             assert await _there(other_store) == set(_FAMILY)
             assert [item.id for item in await other_store.inbox("t_1")] == ["abort"]

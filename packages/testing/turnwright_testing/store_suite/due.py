@@ -34,8 +34,8 @@ async def _pause(store: Store, name: str, *expiries: float | None) -> Claim:
     return claim
 
 
-def _ids(due: Sequence[DueTurn]) -> list[str]:
-    return [turn.row.id for turn in due]
+def _ids(due_turns: Sequence[DueTurn]) -> list[str]:
+    return [turn.row.id for turn in due_turns]
 
 
 class DueFacts(StoreFacts):
@@ -77,18 +77,18 @@ class DueFacts(StoreFacts):
         stores = [await bench.open() for _ in range(3)]
         names = [f"t{number:02}" for number in range(12)]
         await _queue(stores[0], *names)
-        claimed: list[str] = []
+        claimed_ids: list[str] = []
 
         async def work(store: Store) -> None:
-            while due := await store.due(NOW, limit=2, claim=True):
-                assert all(turn.claim is not None for turn in due)
-                claimed.extend(_ids(due))
+            while due_turns := await store.due(NOW, limit=2, claim=True):
+                assert all(turn.claim is not None for turn in due_turns)
+                claimed_ids.extend(_ids(due_turns))
                 await anyio.lowlevel.checkpoint()
 
         async with anyio.create_task_group() as group:
             for store in stores:
                 group.start_soon(work, store)
-        assert sorted(claimed) == names
+        assert sorted(claimed_ids) == names
 
     async def test_a_turn_of_a_dead_driver_is_due(self, bench: Bench, store: Store) -> None:
         """Its claim says that the driver crashed. A released turn is due too, and one that is driven is not."""
@@ -97,9 +97,9 @@ class DueFacts(StoreFacts):
         other_store = await bench.open()
         assert _ids(await other_store.due(NOW)) == ["t2"]
         await bench.bury(store)
-        due = await other_store.due(NOW, claim=True)
-        assert _ids(due) == ["t1", "t2"]
-        assert [turn.claim and turn.claim.crashed for turn in due] == [True, False]
+        due_turns = await other_store.due(NOW, claim=True)
+        assert _ids(due_turns) == ["t1", "t2"]
+        assert [turn.claim and turn.claim.crashed for turn in due_turns] == [True, False]
 
     async def test_a_paused_turn_is_due_with_a_request_or_an_expiry(self, store: Store, other_store: Store) -> None:
         """An answer and an abort are requests, a message is none. The first expiry counts."""
@@ -115,9 +115,9 @@ class DueFacts(StoreFacts):
         await store.post(InboxItem("t1", "answer:1", InboxKind.ANSWER))
         await store.post(InboxItem("t1", "steer:1", InboxKind.STEER))
         assert _ids(await other_store.due(EXPIRY - 1)) == ["t1", "t4", "t5"]
-        due = await other_store.due(EXPIRY, limit=3, claim=True)
-        assert _ids(due) == ["t1", "t2", "t4"]
-        assert [len(turn.claim.waiting) for turn in due if turn.claim is not None] == [2, 0, 1]
+        due_turns = await other_store.due(EXPIRY, limit=3, claim=True)
+        assert _ids(due_turns) == ["t1", "t2", "t4"]
+        assert [len(turn.claim.waiting) for turn in due_turns if turn.claim is not None] == [2, 0, 1]
 
     async def test_a_turn_is_due_again_after_its_pause(self, store: Store) -> None:
         """The row follows each append, also under another claim. An ended turn is never due."""
@@ -134,11 +134,11 @@ class DueFacts(StoreFacts):
         await store.append(claim, draft.approve(interrupt), draft.status)
         await store.release(claim)
         assert _ids(await store.due(NOW)) == ["t1"]
-        (due,) = await store.due(NOW, claim=True)
-        assert due.claim is not None
-        await store.append(due.claim, draft.abort(), draft.status)
+        (due_turn,) = await store.due(NOW, claim=True)
+        assert due_turn.claim is not None
+        await store.append(due_turn.claim, draft.abort(), draft.status)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
-        await store.release(due.claim)
+        await store.release(due_turn.claim)
         assert await store.due(NOW) == await store.due(NOW, claim=True) == []
 
     async def test_sub_turns_are_not_due(self, store: Store) -> None:

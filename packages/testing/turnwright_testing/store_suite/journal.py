@@ -50,8 +50,8 @@ class JournalFacts(StoreFacts):
         """The status is a copy: folding the stored facts gives the same one."""
         for facts in (draft.calls("read_file"), draft.abort()):
             await store.append(claim, facts, draft.status)
-        stored = fold(fact for _, fact in await store.facts("t1"))
-        assert (await store.get("t1")).status == Status.of(stored)
+        turn = fold(fact for _, fact in await store.facts("t1"))
+        assert (await store.get("t1")).status == Status.of(turn)
 
     async def test_turns_do_not_meet(self, store: Store) -> None:
         """Each turn has its own numbering, its own epoch and its own inbox."""

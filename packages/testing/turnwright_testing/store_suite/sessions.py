@@ -122,12 +122,12 @@ class SessionFacts(StoreFacts):
         await _ended(store, "t1", "s1", title="Kept")
         await _ended(store, "t1:c1", None)
         await _paused(store, "t2", "s1")
-        for driven in ("t2", "t1:c1"):
-            claim = await store.claim(driven)
+        for turn in ("t2", "t1:c1"):
+            claim = await store.claim(turn)
             for handle in (store, other_store):
                 with pytest.raises(TurnBusyError) as busy:
                     await handle.delete_session("s1")
-                assert busy.value.turn == driven
+                assert busy.value.turn == turn
             await store.release(claim)
         assert {row.id for row in await other_store.turns()} == {"t1", "t1:c1", "t2"}
         assert [(session.title, session.turns) for session in await other_store.sessions()] == [("Kept", 2)]

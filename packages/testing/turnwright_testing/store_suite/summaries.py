@@ -43,8 +43,8 @@ async def _ended(
     await store.append(claim, draft.calls("look_up"), draft.status)
     (call,) = draft.machine.turn.batch
     started = draft.machine.feed(CallStartedInput(call=call, elapsed=0.5))
-    settled = CallSettledInput(call=call, status=CallStatus.ERROR, result="wolverine missing", elapsed=0.75)
-    await store.append(claim, draft.keep([*started, *draft.machine.feed(settled)]), draft.status)
+    result = CallSettledInput(call=call, status=CallStatus.ERROR, result="wolverine missing", elapsed=0.75)
+    await store.append(claim, draft.keep([*started, *draft.machine.feed(result)]), draft.status)
     await store.append(claim, draft.answer(answer), draft.status)
     await store.release(claim)
 
@@ -86,8 +86,8 @@ class SummaryFacts(StoreFacts):
     async def test_paused_turn_is_summarized_again_at_its_end(self, store: Store, draft: Written, claim: Claim) -> None:
         await store.append(claim, draft.pause(), draft.status)
         summaries = await _summarized(store)
-        (paused,) = await summaries.find(TurnFilter(), limit=_ALL)
-        assert paused.summarized
+        (summary,) = await summaries.find(TurnFilter(), limit=_ALL)
+        assert summary.summarized
         assert (await summaries.totals(TurnFilter())).outcomes == {}
         assert await _found(summaries, outcome="paused") == ["t1"]
         assert await _found(summaries, outcome="unfinished") == []
@@ -232,7 +232,7 @@ class SummaryFacts(StoreFacts):
             (agent,) = totals.agents
             assert (agent.agent, agent.model, agent.others) == (*names, 1)
             assert (agent.turns, agent.steps.p90, agent.failures) == (2, 2, [("look_up", 2)])
-            assert {(spent.agent, spent.model) for spent in totals.spending} == {names}
+            assert {(spending.agent, spending.model) for spending in totals.spending} == {names}
 
     async def test_tools_have_their_calls_and_times(self, store: Store) -> None:
         """Of the newest turns that match. A turn that runs has none yet, and one that was deleted none any more."""

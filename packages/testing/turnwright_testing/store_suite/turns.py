@@ -61,10 +61,10 @@ class TurnFacts(StoreFacts):
     async def test_an_ended_turn_is_not_created_in_a_busy_session(self, store: Store) -> None:
         """An imported turn would be the session's last one, before the turn that is open."""
         await Written("t1", session="s1").create(store)
-        ended = Written("t2", session="s1")
-        ended.abort()
+        ended_turn = Written("t2", session="s1")
+        ended_turn.abort()
         with pytest.raises(SessionBusyError, match="t1"):
-            await ended.create(store)
+            await ended_turn.create(store)
 
     async def test_turns_without_a_session_are_in_nobodys_way(self, store: Store) -> None:
         """Any number of turns without a session may be live."""

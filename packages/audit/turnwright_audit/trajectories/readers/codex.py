@@ -63,8 +63,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     if isinstance(recording.document, Mapping) and _is_document(recording.document):
         yield _read_document(recording)
         return
-    counted, has_prompts = _events(recording)
-    session = _Session(counted, has_prompts=has_prompts)
+    count_place, has_prompts = _events(recording)
+    session = _Session(count_place, has_prompts=has_prompts)
     lost_ids: set[str] = set()
     unreadable = 0
     whole = True
@@ -81,16 +81,16 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 
 def _events(recording: Recording) -> tuple[_Counted, bool]:
     """Return where tokens are counted, and whether events repeat the messages of the user."""
-    counted: _Counted = "nowhere"
+    count_place: _Counted = "nowhere"
     replied = has_prompts = False
     for line in recording.raw_lines():
         has_prompts = has_prompts or b'"user_message"' in line
-        if counted == "nowhere" and b'_token_usage"' in line:
-            counted = "after" if replied else "before"
+        if count_place == "nowhere" and b'_token_usage"' in line:
+            count_place = "after" if replied else "before"
         replied = replied or (b'"response_item"' in line and _REPLY.search(line) is not None)
-        if has_prompts and counted != "nowhere":
+        if has_prompts and count_place != "nowhere":
             break
-    return counted, has_prompts
+    return count_place, has_prompts
 
 
 def _read_document(recording: Recording) -> Trajectory:
@@ -116,9 +116,9 @@ class _Session:
     user's role are not the user's.
     """
 
-    def __init__(self, counted: _Counted, *, has_prompts: bool) -> None:
+    def __init__(self, count_place: _Counted, *, has_prompts: bool) -> None:
         self.run = RunBuilder(NAME, agent=NAME)
-        self._counted = counted
+        self._count_place = count_place
         self._has_prompts = has_prompts
         self._model: str | None = None
         self._step: TrajectoryStep | None = None
@@ -193,10 +193,10 @@ class _Session:
 
     def _reply(self, at: str | None) -> TrajectoryStep:
         """Return the reply to which the next item belongs."""
-        if self._step is None or (self._answered and self._counted == "nowhere"):
+        if self._step is None or (self._answered and self._count_place == "nowhere"):
             self._step = self._latest = self.run.reply(at=at, model=self._model)
             self._answered = False
-            if self._counted == "before":
+            if self._count_place == "before":
                 self._spend(self._step)
         return self._step
 
@@ -240,16 +240,16 @@ class _Session:
             return
         self._total = total
         self._requests.append(usage.metrics)
-        if self._step is not None and self._counted == "after":
+        if self._step is not None and self._count_place == "after":
             self._spend(self._step)
         self._step = None
 
     def _spend(self, step: TrajectoryStep) -> None:
         """Give a reply the tokens that were counted: its own, and those of requests without one before it."""
-        counted = [*([step.metrics] if step.metrics else ()), *self._requests]
+        metrics = [*([step.metrics] if step.metrics else ()), *self._requests]
         if self._requests:
-            step.llm_call_count = len(counted)
-            step.metrics = StepMetrics.sum_of(counted)
+            step.llm_call_count = len(metrics)
+            step.metrics = StepMetrics.sum_of(metrics)
             self._requests = []
 
     def finish(self, lost_ids: set[str], *, cut: bool, unreadable_lines: int) -> Trajectory:

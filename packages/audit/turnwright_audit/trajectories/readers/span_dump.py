@@ -134,9 +134,9 @@ class SpanDump:
 def holds_spans(recording: Recording) -> bool:
     """Whether the document, or a record of it, has the shape of spans."""
     document = recording.document
-    printed = recording.head.find(b"\n{") if document is None else -1  # behind other output of the program
-    if printed >= 0:
-        documents = partial_documents(recording.head[printed:]).values
+    begin = recording.head.find(b"\n{") if document is None else -1  # behind other output of the program
+    if begin >= 0:
+        documents = partial_documents(recording.head[begin:]).values
         document = documents[0] if documents else None
     if isinstance(document, list):
         document = document[0] if document else None
@@ -313,6 +313,6 @@ def _error(value: Mapping[str, JsonValue], attributes: Mapping[str, object], eve
         return None
     words = fields.get("description") or fields.get("message") or value.get("status_message")
     if not words:
-        thrown = (event.attributes.get("exception.message") for event in events if event.name == "exception")
-        words = next((message for message in thrown if message), None)
+        messages = (event.attributes.get("exception.message") for event in events if event.name == "exception")
+        words = next((message for message in messages if message), None)
     return words if isinstance(words, str) else kind if isinstance(kind, str) else ""

@@ -113,16 +113,16 @@ def said(value: Mapping[str, JsonValue]) -> Said:
     content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
     thoughts = _parts(content, message, texts)
     more = value.get("additional_kwargs")  # of LangChain
-    listed = as_value(value.get("tool_calls") or (more.get("tool_calls") if isinstance(more, Mapping) else None))
-    for call in listed if isinstance(listed, list) else ():
+    call_list = as_value(value.get("tool_calls") or (more.get("tool_calls") if isinstance(more, Mapping) else None))
+    for call in call_list if isinstance(call_list, list) else ():
         _call(call, message)
     if "tool.name" in value:
         _call(value, message)
     _call(value.get("function_call"), message)
     text = "\n".join(texts)
-    answered = value.get("tool_call_id") or (value.get("id") if message.role == "tool" else None)
-    if isinstance(answered, str) and answered and not message.results:
-        message.results.append((answered, text))
+    call_id = value.get("tool_call_id") or (value.get("id") if message.role == "tool" else None)
+    if isinstance(call_id, str) and call_id and not message.results:
+        message.results.append((call_id, text))
     return message._replace(text=text, reasoning="\n".join(filter(None, (message.reasoning, *thoughts))))
 
 
@@ -185,8 +185,8 @@ def _from_attributes(span: Span, keys: tuple[str, ...]) -> list[Said]:
 def _from_events(span: Span) -> Iterator[Said]:
     """Yield the messages in the events of a span, with `choice` as the role of a reply."""
     events: list[tuple[str, Mapping[str, JsonValue]]] = [(event.name, event.attributes) for event in span.events]
-    listed = as_value(span.attributes.get("events"))
-    bodies = [body for body in listed if isinstance(body, Mapping)] if isinstance(listed, list) else []
+    event_list = as_value(span.attributes.get("events"))
+    bodies = [body for body in event_list if isinstance(body, Mapping)] if isinstance(event_list, list) else []
     events.extend((_text(body.get("event.name")), body) for body in bodies)
     for name, attributes in events:
         for part in ("gen_ai.input.messages", "gen_ai.output.messages"):
@@ -256,9 +256,9 @@ def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
         if kind in _CALLS:
             _call(body, message)
         elif kind in _RESULTS:
-            answered = body.get("id") or body.get("tool_use_id") or body.get("toolUseId")
+            call_id = body.get("id") or body.get("tool_use_id") or body.get("toolUseId")
             value = next((body[key] for key in ("response", "result", "content") if key in body), None)
-            message.results.append((_text(answered), _plain_text(value)))
+            message.results.append((_text(call_id), _plain_text(value)))
         elif kind in _THOUGHTS:
             thoughts.append(_text(part.get("content") or part.get("thinking") or part.get("text")))
         else:

@@ -103,10 +103,10 @@ class _Trace:
         scope.builder.notes.run = root.trace or None
         scope.builder.trajectory.session_id = self.session() or None
         scope.take(self.roots)
-        ended = next((span for span in self.roots if not span.parent), None)
-        failed = ended is not None and ended.error is not None
+        root_span = next((span for span in self.roots if not span.parent), None)
+        failed = root_span is not None and root_span.error is not None
         return scope.builder.finish(
-            ending=None if ended is None else "error" if failed else scope.finish or "ended",
+            ending=None if root_span is None else "error" if failed else scope.finish or "ended",
             success=False if failed else None,
         )
 
@@ -210,8 +210,8 @@ class _Scope:
             if self.trace.kinds[span.id] == "model":
                 texts.extend(message.text for message in request_messages(span) if message.role == "user")
                 break
-        quoted = json_text([prompt])[2:-2]
-        return any(prompt in text or quoted in text for text in texts)
+        quoted_prompt = json_text([prompt])[2:-2]
+        return any(prompt in text or quoted_prompt in text for text in texts)
 
     def _model_call(self, span: Span) -> None:
         request = request_messages(span)
