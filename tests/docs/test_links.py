@@ -1,10 +1,18 @@
 """Every link of every page leads somewhere, on a code host as on the site."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from .repository_pages import DOCS, PAGES, ROOT, anchors, links, name_of
+
+#: The pages for users, but the one on packages.
+GUIDES = [
+    page
+    for page in PAGES
+    if page.is_relative_to(DOCS) and page.parent.name not in ("api", "decisions") and page.name != "install.md"
+]
 
 
 def broken(page: Path, text: str) -> list[str]:
@@ -26,6 +34,21 @@ def broken(page: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_link_and_every_anchor_exists(page: Path) -> None:
     assert broken(page, page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
+def test_page_names_the_packages_of_its_examples(page: Path) -> None:
+    """Pages of the engine need no other package. pip finds ours in a checkout alone, as the page on packages shows."""
+    text = page.read_text(encoding="utf-8")
+    examples = [(ROOT / part).read_text(encoding="utf-8") for part in re.findall(r"<!-- part of (\S+\.py) -->", text)]
+    packages = re.findall(
+        r"\bturnwright_(audit|guards|inspector|proof|protocols|testing)\b", "\n".join([text, *examples])
+    )
+    installed = {*re.findall(r"\bpackages/(\w+)", text)}
+    if any(link.endswith("install.md") for link in links(text)):
+        installed.update(re.findall(r"\bturnwright-(\w+)", text))
+    assert {*packages} <= installed
+    assert re.findall(r"pip install\s+'?turnwright-", text) == []
 
 
 def test_every_link_of_llms_txt_exists() -> None:
