@@ -46,12 +46,9 @@ class Terminal:
         programs = folder.parent / f"{folder.name}-bin"
         programs.mkdir()
         # Wrappers, not links: a virtual environment is found by where its Python stands.
-        fresh, forked = (shlex.join([*variant.command, "-W", "error"]) for variant in (Python(None), python))
-        # pytest warns of plugins that were imported before it.
-        python_script = f'[ "$1 $2" = "-m pytest" ] && exec {fresh} "$@"\nexec {forked} "$@"'
-        for name, script in {"python": python_script, "turnwright": f'exec {forked} -m turnwright "$@"'}.items():
+        for name, options in {"python": "", "turnwright": "-m turnwright"}.items():
             program = programs / name
-            program.write_text(f"#!/bin/sh\n{script}\n")
+            program.write_text(f'#!/bin/sh\nexec {shlex.join(python.command)} -W error {options} "$@"\n')
             program.chmod(0o755)
         variables = {
             name: value

@@ -1,11 +1,10 @@
 """The journal of a guarded turn: what `turnwright show` and the inspector read."""
 
-import sys
 from pathlib import Path
 
-import anyio
 import httpx
 import pytest
+from tests.servers.forked_python import Python
 
 from turnwright import Engine
 from turnwright.errors import ConfigError, LeaseLostError, StoreError
@@ -52,10 +51,9 @@ async def test_turn_is_stored_with_every_fact_valid(address: str) -> None:
 
 
 @pytest.mark.slow
-async def test_turn_is_shown_by_the_command_and_the_inspector(address: str) -> None:
+async def test_turn_is_shown_by_the_command_and_the_inspector(address: str, python: Python) -> None:
     ending = run(Client("chat", pages("chat")), guarded("chat", address, steps=2))
-    command = [sys.executable, "-m", "turnwright", "show", ending.turn_id, "--store", address]
-    output = (await anyio.run_process(command)).stdout.decode()
+    output = python.run("-m", "turnwright", "show", ending.turn_id, "--store", address).stdout
     assert 'read_page({"number": 2})' in output
     assert "Stopped at the step limit (2 of 2)." in output
     async with Engine(model=ScriptedModel(), store=address) as engine:

@@ -200,6 +200,8 @@ def run(words: list[str]) -> int:
         warnings.simplefilter(words[1])  # type: ignore[arg-type]
         sys.warnoptions.append(words[1])
         words = words[2:]
+    if words[:2] == ["-m", "pytest"]:  # it would warn of plugins that were imported before it
+        os.execv(sys.executable, [sys.executable, *(f"-W{action}" for action in sys.warnoptions), *words])  # noqa: S606 (what it asks for)
     sys.path[1:1] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
     importlib.invalidate_caches()
     try:

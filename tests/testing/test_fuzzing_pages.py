@@ -2,13 +2,15 @@
 
 import re
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.servers.forked_python import Python
 
 from turnwright_testing import INVARIANTS, Driven
 
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "fuzz-your-agents.md").read_text(encoding="utf-8")
 
 
@@ -19,8 +21,10 @@ def block(heading: str) -> str:
     return match[1]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=folder, capture_output=True, text=True, check=False)
+@pytest.fixture
+def run(folder: Path, python: Python) -> Run:
+    """Runs a module in the folder of the page."""
+    return lambda *arguments: python.run("-m", *arguments, folder=folder)
 
 
 def without_figures(line: str) -> str:
@@ -35,10 +39,10 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_command_prints_the_output_of_the_page(folder: Path) -> None:
+def test_command_prints_the_output_of_the_page(run: Run) -> None:
     command, *promised = block("output of the command, figures aside").splitlines()
     assert command == "$ turnwright fuzz --agents AGENTS.md --tools desk.py --seed 1"
-    ran = run(folder, *command.split()[1:], "--examples", "10")
+    ran = run(*command.split()[1:], "--examples", "10")
     output = [without_figures(line) for line in ran.stdout.splitlines()]
     assert (ran.returncode, ran.stderr) == (0, "")
     assert output[: len(promised)] == [without_figures(line) for line in promised]
@@ -46,29 +50,29 @@ def test_command_prints_the_output_of_the_page(folder: Path) -> None:
     assert re.findall(r"^  holds: (.*) \(in", ran.stdout, re.MULTILINE) == claims
 
 
-def test_rehearsal_prints_the_fault_of_the_page(folder: Path) -> None:
+def test_rehearsal_prints_the_fault_of_the_page(folder: Path, run: Run) -> None:
     """The test on standard output fails with it; then the mended desk is green, and warns of nothing."""
     command, promised = block("first line of the run, names aside").splitlines()
     arguments, _, file = command.removeprefix("$ ").partition(" > ")
-    ran = run(folder, *arguments.split())
+    ran = run(*arguments.split())
     names = re.compile(r"(ann|bob) canceled \w\d$", re.MULTILINE)
     lines = [line for line in ran.stderr.splitlines() if not line.startswith(("rehearsing", "reducing"))]
     assert (ran.returncode, names.sub("X", lines[0])) == (1, names.sub("X", promised))
     (folder / file).write_text(ran.stdout)
-    assert promised.removeprefix("violated: ").rpartition(": ")[0] in run(folder, "pytest", "-q", file).stdout
+    assert promised.removeprefix("violated: ").rpartition(": ")[0] in run("pytest", "-q", file).stdout
     right, _ = block("the mended line of desk.py").splitlines()
     mend(folder / "desk.py", r"if order not in CUSTOMERS:", right)
-    assert "1 passed" in run(folder, "pytest", "-q", file).stdout
-    green = run(folder, *arguments.split(), "--examples", "40", "--strict")
+    assert "1 passed" in run("pytest", "-q", file).stdout
+    green = run(*arguments.split(), "--examples", "40", "--strict")
     assert (green.returncode, "warning: " in green.stdout) == (0, False)
     expected = block("the run of the mended desk, figures aside").splitlines()
     printed = {without_figures(line) for line in green.stdout.splitlines()}
     assert {without_figures(line) for line in expected[1:]} <= printed
 
 
-def test_mistake_in_the_hook_of_the_page_is_found(folder: Path) -> None:
+def test_mistake_in_the_hook_of_the_page_is_found(folder: Path, run: Run) -> None:
     command, promised = block("the end of the fault of the hook").splitlines()
-    ran = run(folder, *command.split()[1:])
+    ran = run(*command.split()[1:])
     assert ran.returncode == 1
     assert f"hook compact: the turn fails: {promised}\n" in ran.stderr
     mend(
@@ -77,7 +81,7 @@ def test_mistake_in_the_hook_of_the_page_is_found(folder: Path) -> None:
         'recent = [*messages[1:][-3:]]\n    while recent and recent[0].role == "tool":\n        del recent[0]\n'
         "    return [messages[0], *recent]",
     )
-    assert "1 passed" in run(folder, "pytest", "-q", "test_hook.py").stdout
+    assert "1 passed" in run("pytest", "-q", "test_hook.py").stdout
 
 
 def mend(file: Path, wrong: str, right: str) -> None:

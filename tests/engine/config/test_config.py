@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
+from tests.servers.forked_python import Python
 
 from turnwright import Agent, ConfigError, Engine, Limits, Price
 from turnwright.agents.markdown import parse_agents
@@ -818,12 +819,11 @@ class TestThePage:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("code", list(examples("python")))
-    def test_code_on_the_page_prints_the_promised_output(self, tmp_path: Path, code: str) -> None:
+    def test_code_on_the_page_prints_the_promised_output(self, tmp_path: Path, python: Python, code: str) -> None:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("TURNWRIGHT_")}
         (tmp_path / "turnwright.toml").write_text('store = "memory:"\n[limits]\nsteps = 30\n', encoding="utf-8")
-        ran = subprocess.run(
-            [sys.executable, "-c", code], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
-        )
+        ran = python.run("-c", code, folder=tmp_path, env=environ)
         promised = re.findall(r"print\(.*#\s*(.+)", code)
         assert promised
+        assert ran.returncode == 0, ran.stderr
         assert ran.stdout.splitlines() == promised

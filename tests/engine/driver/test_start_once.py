@@ -1,13 +1,12 @@
 """Turns with an id that the caller chose: a repeated start attaches to its turn (docs/rules.md#start-once)."""
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.servers.forked_python import Python
 
 from turnwright import (
     Agent,
@@ -226,7 +225,7 @@ async def test_stream_of_a_running_turn_has_all_its_facts() -> None:
 
 
 @pytest.mark.slow
-async def test_start_after_a_crash_resumes_the_turn(tmp_path: Path) -> None:
+async def test_start_after_a_crash_resumes_the_turn(tmp_path: Path, python: Python) -> None:
     """Rule 26: the caller's process died in the model call; its next attempt drives the same turn to its end."""
     script = f"""
 import os
@@ -238,7 +237,7 @@ async def main():
     await engine.run(Agent(name="Biller"), "Bill.", id="k1", session="s1")
 anyio.run(main)
 """
-    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 9  # noqa: ASYNC221 (its own)
+    assert python.run("-c", script).returncode == 9
     async with Engine(model=ScriptedModel("Billed."), store=f"sqlite:///{tmp_path}/turns.db") as engine:
         turn = await engine.run(AGENT, "Bill.", id="k1", session="s1")
         assert (turn.id, turn.outcome, turn.text) == ("k1", Outcome.FINISHED, "Billed.")
@@ -246,7 +245,7 @@ anyio.run(main)
 
 
 @pytest.mark.slow
-async def test_starts_of_eight_processes_are_a_single_turn(tmp_path: Path) -> None:
+async def test_starts_of_eight_processes_are_a_single_turn(tmp_path: Path, python: Python) -> None:
     """Rule 26: eight processes start at once; the tool runs once, and each prints the same answer."""
     script = f"""
 import sys, time
@@ -272,19 +271,12 @@ async def main():
         print(turn.id, turn.text, flush=True)
 anyio.run(main)
 """
-    program = [sys.executable, "-c", script]
     with ExitStack() as running:
-        processes = [
-            running.enter_context(subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))  # noqa: ASYNC220
-            for _ in range(8)
-        ]
-        pipes = [(process.stdin, process.stdout) for process in processes]
-        ready = [output.readline() for _, output in pipes if output is not None]
-        for stdin, _ in pipes:
-            assert stdin is not None
-            stdin.write("go\n")
-            stdin.flush()
-        outputs = [process.communicate()[0] for process in processes]
+        programs = [running.enter_context(python.start("-c", script)) for _ in range(8)]
+        ready = [program.stdout.readline() for program in programs]
+        for program in programs:
+            program.stdin.write("go\n")
+        outputs = [program.stdout.read() for program in programs]
     assert ready == ["ready\n"] * 8
     assert outputs == ["k1 Charged.\n"] * 8
     assert (tmp_path / "charges").read_text() == "charge\n"

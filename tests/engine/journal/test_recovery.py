@@ -1,16 +1,14 @@
 """Another process takes a turn up: what it needs for that, what it finds out, and who may."""
 
 import logging
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
 import pytest
+from tests.servers.forked_python import Program, Python
 
 from turnwright import (
     Agent,
@@ -347,15 +345,11 @@ anyio.run(main)
 
 
 @contextmanager
-def child(address: str) -> Iterator["subprocess.Popen[str]"]:
+def child(python: Python, address: str) -> Iterator[Program]:
     """Another process that drives a turn, and is in the middle of a tool."""
-    with subprocess.Popen([sys.executable, "-c", CHILD, address], stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline() == "running\n"
-            yield process
-        finally:
-            process.kill()
+    with python.start("-c", CHILD, address) as program:
+        assert program.stdout.readline() == "running\n"
+        yield program
 
 
 @tool
@@ -365,21 +359,20 @@ async def dawdle() -> str:
 
 @pytest.mark.slow
 @pytest.mark.no_waiting(False)
-async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_path: Path) -> None:
+async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_path: Path, python: Python) -> None:
     """The lock is the operating system's: it goes with the process, and with nothing less (docs/rules.md#leases)."""
     address = f"sqlite:///{tmp_path / 'turns.db'}"
     model = ScriptedModel("I see.")
-    with child(address) as process:
+    with child(python, address) as program:
         async with Engine(model=model, tools=[note, dawdle], store=address) as engine:
             turn_id = await only(engine.store)
             with pytest.raises(TurnBusyError):
                 await engine.resume(turn_id)
-            os.kill(process.pid, signal.SIGSTOP)
+            program.send(signal.SIGSTOP)
             with pytest.raises(TurnBusyError):
                 await engine.resume(turn_id)
             assert await engine.recover() == []
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait(60)
+            program.end()
             (turn,) = await engine.recover()
             assert (turn.id, turn.outcome) == (turn_id, Outcome.FINISHED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.UNKNOWN]
@@ -389,15 +382,14 @@ async def test_stopped_process_keeps_a_turn_and_a_killed_process_does_not(tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.no_waiting(False)
-async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path) -> None:
+async def test_a_turn_of_another_process_can_be_aborted(tmp_path: Path, python: Python) -> None:
     address = f"sqlite:///{tmp_path / 'turns.db'}"
-    with child(address) as process:
+    with child(python, address) as program:
         async with Engine(store=address) as engine:
             turn_id = await only(engine.store)
             await engine.abort(turn_id)
-            assert process.stdout is not None
-            assert process.stdout.readline() == "aborted\n"
-            assert process.wait(60) == 0
+            assert program.stdout.readline() == "aborted\n"
+            assert program.wait() == 0
             turn = await engine.get(turn_id)
             assert (turn.outcome, turn.reason) == (Outcome.ABORTED, EndReason.ABORTED)
             assert [status for status, _ in results(turn)] == [CallStatus.OK, CallStatus.ABORTED]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.added_packages import install
+from tests.servers.forked_python import Python
 
 from turnwright.errors import ConfigError
 from turnwright.store import MemoryStore, open_store
@@ -117,7 +118,7 @@ def test_only_memory_stores_end_with_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_command_line_uses_the_store_of_a_package(packages: Path) -> None:
+def test_command_line_uses_the_store_of_a_package(packages: Path, python: Python) -> None:
     """With a model of the same kind: both are found by the entry points of one installed package."""
     model = (
         "from turnwright.model import Provider, ScriptedModel\n"
@@ -126,10 +127,9 @@ def test_command_line_uses_the_store_of_a_package(packages: Path) -> None:
     )
     install(packages, "other-models", "turnwright.providers", {"other": "other_models:OTHER"}, model)
 
-    def turnwright(*arguments: str) -> subprocess.CompletedProcess[str]:
+    def turnwright(*arguments: str) -> "subprocess.CompletedProcess[str]":
         environment = {"PATH": os.defpath, "PYTHONPATH": str(packages)}
-        command = [sys.executable, "-m", "turnwright", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=packages)
+        return python.run("-m", "turnwright", *arguments, env=environment, folder=packages)
 
     done = turnwright("run", "hi", "--model", "other:x", "--store", "other://place")
     assert (done.returncode, "I am x." in done.stdout) == (0, True), done.stderr

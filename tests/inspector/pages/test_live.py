@@ -2,8 +2,6 @@
 
 import json
 import sqlite3
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
@@ -15,6 +13,7 @@ import httpx
 import pytest
 from anyio.streams.memory import MemoryObjectReceiveStream
 from tests.inspector.conftest import browser, look_up, paused_turn
+from tests.servers.forked_python import Python
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright import Agent, Engine, ToolContext, tool
@@ -380,21 +379,19 @@ def shared(request: pytest.FixtureRequest, file: Path) -> str:
     return server.new_schema()
 
 
-async def test_turn_is_watched_while_another_process_drives(shared: str) -> None:
+async def test_turn_is_watched_while_another_process_drives(shared: str, python: Python) -> None:
     async with Engine(model=ScriptedModel(), store=shared) as engine:
         await engine.store.migrate()
         turn = await engine.submit(Agent(name="Waiter"), "Wait")
         before = len(await engine.store.facts(turn))
         app = inspector_app(engine, access=Open())
         async with listening(app, f"/turns/{turn}/live", f"after={before}") as stream:
-            command = [sys.executable, "-c", DRIVE, shared, turn]
-            async with await anyio.open_process(command, stdin=subprocess.PIPE, stderr=None) as process:
+            with python.start("-c", DRIVE, shared, turn) as program:
                 heard = await stream.next()
                 while heard[1].get("seq", 0) <= before:
                     heard = await stream.next()
                 assert heard[0] == "grown"
-                assert process.stdin is not None
-                await process.stdin.send(b"go\n")
+                program.stdin.write("go\n")
                 assert (await stream.rest())[-1][0] == "ended"
-                assert await process.wait() == 0
+                assert await anyio.to_thread.run_sync(program.wait) == 0
         assert (await engine.get(turn)).text == "Done."

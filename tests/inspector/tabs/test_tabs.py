@@ -4,8 +4,6 @@ import ast
 import html
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.conftest import browser
 from tests.inspector.turns_made import AGENT, TOOLS, kept, look, look_at_each_step, rows_of
 from tests.secrets_made import SECRETS
+from tests.servers.forked_python import Python
 
 from turnwright import Agent, Engine, Price, StoreError
 from turnwright.journal.answers import approve
@@ -203,7 +202,7 @@ def test_each_generated_test_passes_unchanged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_displayed_read_only_commands_work(tmp_path: Path) -> None:
+def test_displayed_read_only_commands_work(tmp_path: Path, python: Python) -> None:
     file = tmp_path / "turns.db"
     name = anyio.run(a_capped_turn, file)
 
@@ -225,9 +224,7 @@ def test_displayed_read_only_commands_work(tmp_path: Path) -> None:
         ) not in ran:  # the places of the other forks are checked above
             ran.add(kind)
             words += ["--no-run"] if command.runs else []
-            done = subprocess.run(
-                [sys.executable, "-m", "turnwright", *words], capture_output=True, text=True, timeout=200, check=False
-            )
+            done = python.run("-m", "turnwright", *words)
             assert done.returncode == 0, (words, done.stderr)
     assert ran == {"showFalse", "showTrue", "replayFalse", "forkFalse"}
 

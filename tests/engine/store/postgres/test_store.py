@@ -1,8 +1,6 @@
 """The store in a PostgreSQL database: the suite of all stores, and tests of its own."""
 
 import asyncio
-import subprocess
-import sys
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
@@ -14,6 +12,7 @@ import anyio
 import psycopg
 import pytest
 from msgspec import structs
+from tests.servers.forked_python import Program, Python
 from tests.servers.postgres_server import PostgresServer
 
 from turnwright.errors import (
@@ -130,29 +129,18 @@ anyio.run(main)
 class Claimers:
     """Child processes that claim the turn t1 of one store."""
 
-    def __init__(self, address: str, count: int, script: str = _CLAIMER) -> None:
+    def __init__(self, python: Python, address: str, count: int, script: str = _CLAIMER) -> None:
         self._exits = ExitStack()
-        self.children = [self._start(address, script) for _ in range(count)]
+        self.children = [self._exits.enter_context(python.start("-c", script, address)) for _ in range(count)]
         assert [self.said(child) for child in self.children] == ["there"] * count
 
-    def _start(self, address: str, script: str) -> subprocess.Popen[str]:
-        child = subprocess.Popen(
-            [sys.executable, "-c", script, address], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        self._exits.enter_context(child)
-        self._exits.callback(child.kill)
-        return child
-
-    def said(self, child: subprocess.Popen[str]) -> str:
-        assert child.stdout is not None
+    def said(self, child: Program) -> str:
         return child.stdout.readline().strip()
 
     def claim(self) -> list[str]:
         """Let all of them claim at once; what each of them got."""
         for child in self.children:
-            assert child.stdin is not None
             child.stdin.write("go\n")
-            child.stdin.flush()
         return [self.said(child) for child in self.children]
 
     def __enter__(self) -> Self:
@@ -162,21 +150,21 @@ class Claimers:
         self._exits.close()
 
 
-async def test_simultaneous_claims_have_a_single_winner(bench: PostgresBench) -> None:
+async def test_simultaneous_claims_have_a_single_winner(bench: PostgresBench, python: Python) -> None:
     store = await bench.open()
     await store.release(await Written().create(store))
-    with Claimers(bench.address, 2) as claimers:
+    with Claimers(python, bench.address, 2) as claimers:
         assert sorted(claimers.claim()) == ["2", "busy"]
         assert await store.is_driven("t1")
 
 
-async def test_killed_process_drives_no_turn(bench: PostgresBench) -> None:
+async def test_killed_process_drives_no_turn(bench: PostgresBench, python: Python) -> None:
     """As soon as the server has seen its socket closed, nobody has to wait any longer."""
     store = await bench.open()
     await store.release(await Written().create(store))
-    with Claimers(bench.address, 1) as claimers:
+    with Claimers(python, bench.address, 1) as claimers:
         assert claimers.claim() == ["2"]
-        claimers.children[0].kill()
+        claimers.children[0].end()
         while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not notify)
             await anyio.sleep(0.01)
         claim = await store.claim("t1")
@@ -204,14 +192,14 @@ anyio.run(main)
 """
 
 
-async def test_worker_outliving_the_driver_holds_no_lock(bench: PostgresBench) -> None:
+async def test_worker_outliving_the_driver_holds_no_lock(bench: PostgresBench, python: Python) -> None:
     """Neither the lock of the driver, nor what its last transaction had locked; while the driver lives it has both."""
     store = await bench.open()
     await store.release(await Written().create(store))
-    with Claimers(bench.address, 1, _FORKER) as claimers:
+    with Claimers(python, bench.address, 1, _FORKER) as claimers:
         assert claimers.claim() == ["2"]
         assert await store.is_driven("t1")
-        claimers.children[0].kill()
+        claimers.children[0].end()
         with anyio.fail_after(60):
             while await store.is_driven("t1"):  # noqa: ASYNC110 (the server does not notify)
                 await anyio.sleep(0.01)

@@ -1,12 +1,11 @@
 """The lock file of a driver: who asks does not disturb, and it is held as long as its own process lives."""
 
 import fcntl
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.servers.forked_python import Python
 
 from turnwright.errors import StoreError
 from turnwright.store.sqlite.owner_lock import OwnerLock
@@ -71,16 +70,12 @@ sys.stdin.read()
 """
 
 
-def test_forked_worker_neither_holds_nor_releases_the_lock(path: Path) -> None:
+def test_forked_worker_neither_holds_nor_releases_the_lock(path: Path, python: Python) -> None:
     """It is held exactly while the driver lives, also if a worker outlives it. The worker is a driver of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-c", _DRIVER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as driver:
-        assert driver.stdout is not None
+    with python.start("-c", _DRIVER, path) as driver:
         name, workers = driver.stdout.readline().split()
         assert workers != name
         asking = OwnerLock(path)
         assert asking.is_held(name)
-        driver.kill()
-        driver.wait()
+        driver.end()
         assert not asking.is_held(name)

@@ -1,14 +1,15 @@
 """`docs/mcp.md`: the files of its example do what the page shows."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
+
+from tests.servers.forked_python import Python
 
 PAGE = Path(__file__).parents[4] / "docs" / "mcp.md"
 
 
-def test_example_prints_the_output_on_the_page(tmp_path: Path) -> None:
+def test_example_prints_the_output_on_the_page(tmp_path: Path, python: Python) -> None:
     blocks = re.findall(
         r"`(\w+\.\w+)`,[^`]*```json\n(.*?)```|^`(\w+\.py)`[,;].*?```python\n(.*?)```",
         PAGE.read_text(encoding="utf-8"),
@@ -18,7 +19,7 @@ def test_example_prints_the_output_on_the_page(tmp_path: Path) -> None:
     assert list(files) == ["mcp.json", "stock.py", "turn.py"]
     for name, text in files.items():
         (tmp_path / name).write_text(text.replace('"python"', f'"{sys.executable}"'), encoding="utf-8")
-    done = subprocess.run([sys.executable, "turn.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = python.run("turn.py", folder=tmp_path)
     match = re.search(r"prints\n\n```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert match is not None
     assert (done.stdout, done.stderr) == (match[1], "")
