@@ -6,6 +6,7 @@ settle, the synthesis, the effect of a fact on the counters) are not rows; the w
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from turnwright_proof.texts import describe_guard
@@ -102,7 +103,12 @@ class Table(NamedTuple):
         for placed_row in placed:
             pair = (placed_row.row.source, placed_row.row.trigger)
             groups[pair] = (*groups.get(pair, ()), placed_row)
-        return cls(placed, {pair: Survey(group, assumed) for pair, group in groups.items()}, illegal, assumed)
+        return cls(placed, {pair: _survey(group, assumed) for pair, group in groups.items()}, illegal, assumed)
+
+
+@lru_cache(maxsize=256)  # a chart with one other row has most pairs of the chart that ships
+def _survey(group: tuple[Placed, ...], assumed: tuple[Assumption, ...]) -> Survey:
+    return Survey(group, assumed)
 
 
 def lint(
