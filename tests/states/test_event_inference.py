@@ -120,11 +120,11 @@ def test_sole_input_of_calls_and_replies_is_inferred_without_checks(
 def test_sole_input_of_a_group_equals_the_first_checked_inference(setting: Setting) -> None:
     """Built without checks, it has the same fields, and no other input is possible."""
     facts = play(setting).journal
-    count = 0
+    turn, count = fold(facts[:1]), 0
     for at in range(1, len(facts)):
         only = only_input(facts, at)
         if only is not None:
-            turn = fold(facts[:at])
             assert [only] == list(infer_inputs(facts, at, turn))
             count += 1
+        turn.apply(facts[at])
     assert count or not any(isinstance(fact, ModelReplied) for fact in facts)
