@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.anyio
 
 TOKEN = "a-token-of-sixteen-characters"  # noqa: S105 (of this test)
-#: Runs the command line where the libraries of two doors cannot be found.
+#: Runs the command line where the libraries of some protocols cannot be found.
 NO_LIBRARIES = """
 import sys
 from turnwright.cli import main
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name in ("a2a", "mcp"):
+        if name in ("a2a", "acp", "mcp"):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
 main()
@@ -113,12 +113,19 @@ def test_command_refuses_other_doors(cli: "Cli", options: list[str], words: str)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("door", ["a2a", "mcp"])
-def test_command_names_the_extra_of_a_door(cli: "Cli", door: str) -> None:
-    options = ["--drive", "--http", door, "--port", "0", "--model", "openai/gpt-5-mini"]
-    answer = Python(None).run("-c", NO_LIBRARIES, "serve", *options, folder=cli.folder, env=cli.env)
-    remedy = f"pip install 'turnwright-protocols[{door}]'"
-    assert (answer.returncode, remedy in answer.stderr, "bug" in answer.stderr) == (2, True, False), answer.stderr
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (["serve", "--drive", "--http", "a2a", "--port", "0"], "pip install 'turnwright-protocols[a2a]'"),
+        (["serve", "--drive", "--http", "mcp", "--port", "0"], "pip install 'turnwright-protocols[mcp]'"),
+        (["mcp", "serve"], "pip install 'turnwright-protocols[mcp]'"),
+        (["acp"], "pip install 'turnwright-protocols[acp]' (Python below 3.15)"),
+    ],
+)
+def test_command_names_the_extra_of_a_missing_library(cli: "Cli", arguments: list[str], remedy: str) -> None:
+    options = [*arguments, "--model", "openai/gpt-5-mini"]
+    answer = Python(None).run("-c", NO_LIBRARIES, *options, folder=cli.folder, env=cli.env)
+    assert (answer.returncode, answer.stderr.endswith(f"{remedy}\n"), "bug" in answer.stderr) == (2, True, False)
 
 
 @pytest.mark.slow

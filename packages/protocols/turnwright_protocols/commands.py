@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import anyio
 import typer
@@ -12,6 +12,9 @@ from turnwright.cli.engines import Opening, driving_model, open_driver, startabl
 from turnwright.cli.options import DEFAULT_STORE, ConfigOption, DriverFlags, StoreOption, configuration
 from turnwright.cli.runtimes import shared_store
 from turnwright.errors import ConfigError
+
+#: The Pythons that the library of a protocol has releases for, in the words of an error.
+_PYTHONS: Final = {"acp": " (Python below 3.15)"}
 
 EditorToolsOption = Annotated[
     bool, typer.Option(help="Let the agents read and write files and run commands by the editor, if it offers that.")
@@ -54,7 +57,7 @@ def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None, *
             import_module(f"turnwright_protocols.{protocol}"), f"serve_{protocol}"
         )
     except ModuleNotFoundError as missing:
-        raise ConfigError(str(missing)) from None
+        raise ConfigError(f"{missing}{_PYTHONS.get(protocol, '')}") from None
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     turn_store = shared_store(store, create=True)
     opening: Opening = open_driver(turn_store, config_read, driving_model(config_read, flags.model), flags)
