@@ -166,7 +166,8 @@ def open_nursery() -> Iterator[Path | None]:
         path = Path(folder) / "socket"
         command = [sys.executable, str(Path(__file__).with_name("nursery.py")), str(path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
-            wait_until(path.exists)
+            wait_until(lambda: path.exists() or process.poll() is not None)
+            assert path.exists(), "the nursery did not start"
             yield path
             process.communicate()
 

@@ -31,10 +31,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final, NoReturn, TypedDict
 
-from turnwright import Agent
+import anyio
+
+from turnwright import Agent, Engine
 from turnwright.cli.app import PLACES
 from turnwright.cli.help_text import PACKAGE
 from turnwright.cli.packages import COMMANDS
+from turnwright.model import ScriptedModel
+from turnwright.model.capabilities import known_capabilities
+from turnwright.tools.builtin import builtin_tools
 
 #: What a program imports when it is the command line, or drives a turn.
 MODULES: Final = (
@@ -152,6 +157,13 @@ def prepare_fuzzing() -> None:
     gc.freeze()
 
 
+async def run_first_turn() -> None:
+    """Run a turn in memory. It compiles and caches what each other turn would."""
+    known_capabilities("127.0.0.1:80", "gpt-5-mini")
+    async with Engine(model=ScriptedModel("Done."), tools=builtin_tools(Path())) as engine:
+        await engine.run(Agent(name="First"), "Begin")
+
+
 #: What is done before the first program whose request has such a word.
 LATER: Final[dict[bytes, Callable[[], None]]] = {
     b"--mcp": partial(prepare, ("mcp.client.stdio", "turnwright.tools.mcp.connect")),
@@ -236,6 +248,6 @@ if __name__ == "__main__":
     sys.modules["trio"] = None  # type: ignore[assignment]
     prepare(MODULES)
     del sys.modules["trio"]
-    Agent(name="The first one builds what all others are checked with.")
+    anyio.run(run_first_turn)
     gc.freeze()
     leave(run(serve(sys.argv[1])["words"]))
