@@ -5,11 +5,15 @@ The engine imports none of them. A package adds a command by an entry point of t
 
 import shlex
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from turnwright.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: The group of entry points that add commands: a name, and `module:function`.
 COMMANDS: Final = "turnwright.commands"
@@ -23,14 +27,21 @@ def load_command(name: str, package: str | None = None) -> Callable[..., object]
     A name of two words, as `mcp serve`, is an entry point with a hyphen. `package` is the distribution that has the
     command, with its extra if it needs one. Raises `ConfigError` if it is not installed.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 (loads `email`, and the help needs none of it)
-
-    for entry in entry_points(group=COMMANDS, name=name.replace(" ", "-")):
-        function: Callable[..., object] = entry.load()
-        return function
+    for entry in _entries():
+        if entry.name == name.replace(" ", "-"):
+            function: Callable[..., object] = entry.load()
+            return function
     if package is not None:
         raise missing_package(f"turnwright {name}", package)
     return None
+
+
+@cache
+def _entries() -> "tuple[EntryPoint, ...]":
+    """Read the entry points of all installed distributions. It takes longer than to load a command."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 (loads `email`, and the help needs none of it)
+
+    return tuple(entry_points(group=COMMANDS))
 
 
 def import_part(module: str, user: str) -> ModuleType:
