@@ -9,11 +9,13 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, HOST, UnreachableStore, make_engine
+from tests.protocols.subject import AGENT, HOST, TOOLS, UnreachableStore, make_engine
 
 from turnwright import Engine, Outcome
+from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.retry import Backoff
+from turnwright.rules import Rule
 from turnwright_protocols.ui import Gate, chat_messages, ui_routes
 from turnwright_states import facts as f
 from turnwright_testing import Cut, FlakyModel
@@ -145,6 +147,18 @@ async def test_rejection_denies_the_call_and_the_model_gets_the_reason(engine: E
     assert page.calls[0]["state"] == "output-denied"
     assert "too much" in page.text
     assert "paid 5" not in page.text
+
+
+async def test_refusal_by_a_rule_is_an_error_with_its_words() -> None:
+    """Nobody was asked: only what a person rejects is denied, and the SDK takes that as the end of an approval."""
+    model = ScriptedModel(asks_for(("look", {"name": "sky"})), "I may not.")
+    rules = [Rule("no-looks", never="look", say="Nobody looks here.")]
+    async with Engine(model=model, tools=TOOLS, rules=rules) as engine:
+        page = await say(client_of(engine), ChatPage(), "tool")
+        assert page.calls[0]["state"] == "output-error"
+        assert "Nobody looks here." in page.calls[0]["errorText"]
+        reloaded = (await client_of(engine).send("GET", f"{CHAT}/c1")).json()
+        assert "Nobody looks here." in reloaded[-1]["parts"][1]["errorText"]
 
 
 async def test_two_approvals_are_answered_together(engine: Engine) -> None:

@@ -23,7 +23,6 @@ METADATA_KEY: Final = "turnwright"
 DATA: Final = "data-turnwright-"
 #: Why a message ended; "other" for a limit.
 _FINISHES: Final = {"answered": "stop", "cut": "length", "refused": "content-filter"}
-_DENIED: Final = frozenset({CallStatus.REJECTED, CallStatus.REFUSED})
 _WITHDRAWN: Final = "the call was withdrawn"
 
 Chunk = dict[str, JsonValue]
@@ -198,7 +197,7 @@ class ChunkEncoder:
         fact, call = item.fact, self._unsettled.pop(item.call, None)
         if item.changed is not None and call is not None and call.name not in self._reader.client_tools:
             yield self._announce(call.id, call.name, _json(item.changed))
-        if fact.status in _DENIED:
+        if fact.status is CallStatus.REJECTED:
             yield self._tool("tool-output-denied", item.call)
         elif fact.status is CallStatus.OK:
             output = fact.result if fact.structured is None else fact.structured
