@@ -182,7 +182,7 @@ class TurnTelemetry(Protocol):
         """Receive a journaled transition."""
         ...
 
-    def judged(self, judged: JudgedCall) -> None:
+    def judged(self, judged_call: JudgedCall) -> None:
         """Receive a call or an answer that breaks rules."""
         ...
 
@@ -313,8 +313,8 @@ class ObservedSegment:
         call = decisions[0].call or ""
         if runs := isinstance(fact, f.CallStarted):
             self._reported[call] = decisions
-        judged = JudgedCall(decisions, call, self._tools.get(call, ""), runs)
-        self._call(lambda observer: observer.judged(judged))
+        judged_call = JudgedCall(decisions, call, self._tools.get(call, ""), runs)
+        self._call(lambda observer: observer.judged(judged_call))
 
     def _wait_of(self, call: Call) -> float | None:
         """Return the seconds from the question of a call to its last answer, as far as the journal knows them."""

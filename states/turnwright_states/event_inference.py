@@ -228,12 +228,12 @@ def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]
     stop = last if isinstance(last, f.Stopping | f.TurnEnded) else None
     partial, usage = (stop.partial, stop.usage) if stop else ("", None)
     settled_facts = [fact for fact in facts[at:end] if isinstance(fact, f.CallSettled)]
-    spent = {fact.call: fact.spent for fact in settled_facts if fact.spent is not None}
+    spent_by_call = {fact.call: fact.spent for fact in settled_facts if fact.spent is not None}
     if not isinstance(stop, f.Stopping):
         for reason in _ABORTED:
-            yield AbortInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage, reason=reason)
+            yield AbortInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=usage, reason=reason)
         error = stop.error if stop else ""
-        yield FailInput(elapsed=elapsed, error=error, partial=partial, spent=spent, usage=usage)
+        yield FailInput(elapsed=elapsed, error=error, partial=partial, spent=spent_by_call, usage=usage)
         guardrail = f.TrippedGuardrail(name="") if stop is None else stop.guardrail
         if guardrail is not None:
             yield TrippedInput(
@@ -244,16 +244,16 @@ def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]
                 checks=guardrail.checks,
                 partial=partial,
                 usage=usage,
-                spent=spent,
+                spent=spent_by_call,
             )
-    yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=usage)
+    yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=usage)
     step_end = facts[end - 1]
     if isinstance(step_end, f.StepFinished):
         # The step's usage is the first to include the attempt that was cut off.
         rest = _rest(step_end.usage, turn.step_usage)
-        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent, usage=rest)
+        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=rest)
         if stop is None:
-            yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent, usage=rest)
+            yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent_by_call, usage=rest)
 
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:

@@ -332,8 +332,8 @@ class TurnMachine:
             )
             return self._take_failure(failure)
         calls = self._decide(event)
-        broken = self._judge_reply(event, calls) if self.turn.rules is not None else ()
-        if broken:  # an answer that a rule refuses is refused in the same append, before anybody reviews it
+        broken_rules = self._judge_reply(event, calls) if self.turn.rules is not None else ()
+        if broken_rules:  # an answer that a rule refuses is refused in the same append, before anybody reviews it
             self.turn.counters.review = True
         before, row = self.state, self._fire(Trigger.REPLIED)
         fact = f.ModelReplied(
@@ -354,8 +354,8 @@ class TurnMachine:
                 self._settle_call(self.turn.batch[call.id], status, call.refused)
             else:
                 runs = True
-        if broken:
-            return self._refuse_answer(broken)
+        if broken_rules:
+            return self._refuse_answer(broken_rules)
         if row.dest is State.REVIEW:
             return None
         if row.dest is not State.TOOL_EXEC:
@@ -401,9 +401,9 @@ class TurnMachine:
         self._check_answer(event)
         self._trigger(event)
         if event.answer is not None and self.turn.rules is not None:
-            broken = self._judge_answers([self.turn.batch[event.answer].arguments])
-            if broken:
-                return self._refuse_answer(broken, event)
+            broken_rules = self._judge_answers([self.turn.batch[event.answer].arguments])
+            if broken_rules:
+                return self._refuse_answer(broken_rules, event)
         row = self._fire(Trigger.REVIEWED)
         reviewed = f.Reviewed(
             self._elapsed,
@@ -420,7 +420,7 @@ class TurnMachine:
             self._settle_output_calls(event.answer)
             self._settle_if_done()
         elif row.dest is State.CONTINUE:
-            self._close_calls(f"refused: {event.feedback}", status=CallStatus.REFUSED, spent=_NOTHING)
+            self._close_calls(f"refused: {event.feedback}", status=CallStatus.REFUSED, spent_by_call=_NOTHING)
             self._close_step()
         else:
             self._halt(row, error=event.feedback)
@@ -512,8 +512,8 @@ class TurnMachine:
         if self.turn.lacks_retry(call):
             self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
             return self._settle_if_done()
-        judged = () if self.turn.rules is None or call.counted else self._judge_start(event, call, event.arguments)
-        if judged is None:
+        verdicts = () if self.turn.rules is None or call.counted else self._judge_start(event, call, event.arguments)
+        if verdicts is None:
             return None
         fact = f.CallStarted(
             self._elapsed,
@@ -523,7 +523,7 @@ class TurnMachine:
             child=event.child,
             arguments=event.arguments if event.arguments is None else frozen(event.arguments),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
-            rules=judged,
+            rules=verdicts,
         )
         return self._emit(fact)
 
@@ -568,11 +568,11 @@ class TurnMachine:
             raise InvalidCallError("CallWaiting", call.id, "it has its result")
         interrupt, *more = batch.ask(self.turn, call, event)
         if self.turn.rules is not None and not call.counted and not event.forwarded:
-            broken = self._judge_call(event, call, event.changed)
-            if broken is None:
+            verdicts = self._judge_call(event, call, event.changed)
+            if verdicts is None:
                 return None
             if interrupt.kind is InterruptKind.APPROVAL:  # one question for all: an approval covers the rules too
-                interrupt = _with_rules(interrupt, [verdict for verdict in broken if verdict.broken == "ask"])
+                interrupt = _with_rules(interrupt, [verdict for verdict in verdicts if verdict.broken == "ask"])
         if self.turn.counters.pauses_left == 0:
             # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
@@ -679,7 +679,7 @@ class TurnMachine:
     def _take_expiry(self, event: ExpireInput) -> None:
         row = self._stopped_by(event, Trigger.EXPIRE)
         if row.dest is State.CONCLUDE:
-            self._close_calls("not finished: the turn's time is up", spent=event.spent)
+            self._close_calls("not finished: the turn's time is up", spent_by_call=event.spent)
             self._finish_step(usage=event.usage)
             self._stop(row, partial=event.partial, usage=event.usage)
         else:
@@ -759,16 +759,16 @@ class TurnMachine:
             raise InvalidCallError(event.title(), call.id, f"a rule couples it with {blocker.id}, which comes first")
         arguments = call.arguments if new_arguments is None else new_arguments
         judgment = rules.verdicts(call.name, arguments, call.id)
-        broken = [verdict for verdict in judgment.broken if verdict.rule not in call.approved_rules]
+        broken_rules = [verdict for verdict in judgment.broken if verdict.rule not in call.approved_rules]
         conflict = self._find_conflict(call, arguments)
         if conflict is not None:
-            broken.append(conflict)
-        verdicts = _record(broken)
-        effects = {verdict.effect for verdict in broken}
+            broken_rules.append(conflict)
+        verdicts = _record(broken_rules)
+        effects = {verdict.effect for verdict in broken_rules}
         if "end" in effects:
-            self._end_by_rule(broken, call.id)
+            self._end_by_rule(broken_rules, call.id)
         elif "refuse" in effects or ("ask" in effects and not turn.counters.pauses_left):
-            words = _explain(_enforced(broken))
+            words = _explain(_enforced(broken_rules))
             fact = f.CallSettled(
                 self._elapsed,
                 turn.state,
@@ -816,20 +816,20 @@ class TurnMachine:
         """Return the rules that typed answers break; none if one of them breaks none."""
         rules = self.turn.rules
         assert rules is not None  # noqa: S101 (the callers asked)
-        broken: Sequence[Broken] = ()
+        broken_rules: Sequence[Broken] = ()
         for answer in answers:
-            broken = _enforced(rules.answer(text_of(answer)))
-            if not broken:
+            broken_rules = _enforced(rules.answer(text_of(answer)))
+            if not broken_rules:
                 break
-        return broken
+        return broken_rules
 
-    def _refuse_answer(self, broken: "Sequence[Broken]", event: ReviewedInput | None = None) -> None:
+    def _refuse_answer(self, broken_rules: "Sequence[Broken]", event: ReviewedInput | None = None) -> None:
         """Refuse an answer within the output retries; after these, or by its effect, a rule ends the turn."""
         counters = self.turn.counters
-        if not counters.output_retries_left or broken[0].effect == "end":
-            return self._end_by_rule(broken)
+        if not counters.output_retries_left or broken_rules[0].effect == "end":
+            return self._end_by_rule(broken_rules)
         counters.refused = True
-        feedback = _explain(broken)
+        feedback = _explain(broken_rules)
         row = self._fire(Trigger.REVIEWED)
         reviewed = f.Reviewed(
             self._elapsed,
@@ -838,26 +838,26 @@ class TurnMachine:
             retry=row.dest is State.CONTINUE,
             feedback=feedback,
             decisions=() if event is None else tuple(map(frozen, event.decisions)),
-            rules=_record(broken),
+            rules=_record(broken_rules),
         )
         self._emit(reviewed)
-        self._close_calls(f"refused: {feedback}", status=CallStatus.REFUSED, spent=_NOTHING)
+        self._close_calls(f"refused: {feedback}", status=CallStatus.REFUSED, spent_by_call=_NOTHING)
         return self._close_step()
 
-    def _end_by_rule(self, broken: "Sequence[Broken]", call: str = "") -> None:
+    def _end_by_rule(self, broken_rules: "Sequence[Broken]", call: str = "") -> None:
         """End the turn as a guardrail does."""
-        worst, row = broken[0], self._fire(Trigger.TRIPPED)
-        metadata: dict[str, JsonValue] = {"by": list(worst.by), "broken": [verdict.rule for verdict in broken]}
+        worst, row = broken_rules[0], self._fire(Trigger.TRIPPED)
+        metadata: dict[str, JsonValue] = {"by": list(worst.by), "broken": [verdict.rule for verdict in broken_rules]}
         guardrail = f.TrippedGuardrail(
             name=worst.rule,
             message=worst.words,
             metadata=frozen({**metadata, "call": call} if call else metadata),
             checks="rule",
         )
-        spent = {open_call.id: batch.unaccounted(open_call) for open_call in self.turn.open_calls()}
+        spent_by_call = {open_call.id: batch.unaccounted(open_call) for open_call in self.turn.open_calls()}
         self._halt(
             row,
-            spent={call_id: usage for call_id, usage in spent.items() if usage is not None},
+            spent={call_id: usage for call_id, usage in spent_by_call.items() if usage is not None},
             guardrail=guardrail,
         )
 
@@ -1025,7 +1025,7 @@ class TurnMachine:
         also = self._list_also_reached(row, reason)
         # A person who writes a new message has rejected the open questions.
         waiting_status = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
-        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting_status, spent=spent)
+        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting_status, spent_by_call=spent)
         self._finish_step(usage=usage)
         outcome = row.dest.outcome
         assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)
@@ -1065,18 +1065,18 @@ class TurnMachine:
         *,
         status: CallStatus = CallStatus.ABORTED,
         waiting: CallStatus = CallStatus.ABORTED,
-        spent: Mapping[str, Spent],
+        spent_by_call: Mapping[str, Spent],
     ) -> None:
         """Settle every open call as `status`, and one that waits for a person as `waiting`.
 
-        `spent` has the usage of their sub-agents.
+        `spent_by_call` has the usage of their sub-agents.
         """
         for call in self.turn.open_calls():
             # The progress of a call that has started is unknown, and a thread may even finish later. This includes a
             # call that asked a person after its start.
             result = f"{why}; it had begun: verify before retrying" if call.counted else why
             call_status = waiting if call.state is CallState.WAITING else status
-            self._settle_call(call, call_status, result, spent.get(call.id))
+            self._settle_call(call, call_status, result, spent_by_call.get(call.id))
 
     def _settle_call(
         self, call: Call, status: CallStatus, result: str, spent: Spent | None = None, *, final: bool = False
@@ -1144,22 +1144,22 @@ class TurnMachine:
                 self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=amount, of=most))
 
 
-def _enforced(broken: "Sequence[Broken]") -> "Sequence[Broken]":
+def _enforced(broken_rules: "Sequence[Broken]") -> "Sequence[Broken]":
     """Return the broken rules that do more than report."""
-    return [verdict for verdict in broken if verdict.effect != "report"]
+    return [verdict for verdict in broken_rules if verdict.effect != "report"]
 
 
-def _explain(broken: "Sequence[Broken]") -> str:
+def _explain(broken_rules: "Sequence[Broken]") -> str:
     """Return the words of broken rules for the model, with the names of the rules."""
-    return "; ".join([f"{verdict.words} (rule {verdict.rule})" for verdict in broken])
+    return "; ".join([f"{verdict.words} (rule {verdict.rule})" for verdict in broken_rules])
 
 
-def _record(broken: "Sequence[Broken]") -> tuple[f.RuleVerdict, ...]:
+def _record(broken_rules: "Sequence[Broken]") -> tuple[f.RuleVerdict, ...]:
     """Return the verdicts on broken rules as facts have them."""
     return tuple(
         [
             f.RuleVerdict(rule=verdict.rule, broken=verdict.effect, by=verdict.by, words=verdict.words)
-            for verdict in broken
+            for verdict in broken_rules
         ]
     )
 

@@ -110,8 +110,8 @@ def replay(journal: Iterable[tuple[int, f.Fact]], *, chart: Chart = CHART) -> Re
     An `InvalidJournalError` that iterating `journal` raises becomes the fault of that fact. Only checks pass another
     `chart`. Nothing is executed (docs/rules.md#journal).
     """
-    facts, unread = _read(journal)
-    course = _Replay(facts, unread, _twin(chart.rows))
+    facts, read_error = _read(journal)
+    course = _Replay(facts, read_error, _twin(chart.rows))
     fault, groups = course.run(), tuple(course.groups)
     machine = None if course.machine is None else TurnMachine(course.machine.turn, chart)
     return Replayed(_check(groups, machine, fault), groups, machine, fault)
@@ -214,15 +214,15 @@ class _Fit(NamedTuple):
 
 
 class _Replay:
-    """A running replay. `unread` is the fault of the fact after the last of `facts`."""
+    """A running replay. `read_error` is the fault of the fact after the last of `facts`."""
 
-    def __init__(self, facts: list[f.Fact], unread: InvalidJournalError | None, chart: Chart) -> None:
+    def __init__(self, facts: list[f.Fact], read_error: InvalidJournalError | None, chart: Chart) -> None:
         self.groups: list[FactGroup] = []
         self.machine: _Witness | None = None
         self._facts = facts
         # The input that ended the turn had them.
         self._undelivered = next((fact.undelivered for fact in facts if type(fact) is f.TurnEnded), ())
-        self._unread = unread
+        self._read_error = read_error
         self._chart = chart
 
     def run(self) -> InvalidJournalError | None:
@@ -241,7 +241,7 @@ class _Replay:
             event, self.machine, fact_count = max(fits, key=lambda fit: fit.fact_count)
             self._add_group(event, self.machine, at, fact_count)
             at += fact_count
-        return self._unread
+        return self._read_error
 
     def _add_group(self, event: Input, machine: "_Witness", at: int, fact_count: int) -> None:
         rows, believed = tuple(machine.rows), tuple(machine.believed)
@@ -274,7 +274,7 @@ class _Replay:
     def _choose_fault(self, faults: Iterable[InvalidJournalError]) -> InvalidJournalError:
         """Return the fault of the first fact that no input explains: the input with the most equal facts decides."""
         fault = max(faults, key=lambda candidate: candidate.seq)
-        return self._unread if self._unread is not None and fault.seq > len(self._facts) else fault
+        return self._read_error if self._read_error is not None and fault.seq > len(self._facts) else fault
 
     def _begin(self) -> Iterator[_Fit | InvalidJournalError]:
         head = self._facts[0]

@@ -62,16 +62,16 @@ def agents(
     `explain` has all limits of an agent. --diff prints what a change does to bounds, tools, and what turns may do.
     """
     if diff is not None:
-        configured = configuration(config)
+        full_config = configuration(config)
         part = import_part("turnwright_proof.cli.agents_diff", "turnwright agents --diff")
-        part.print_diff(*diff, configured, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
+        part.print_diff(*diff, full_config, tools=tools, hooks=hooks or (), form=form, as_json=as_json)
         return
     named_sources = tuple(name for name in (source, sources) if name is not None)
     try:
-        configured = configuration(config)
-        limits = configured.limits()
-        agent_list = read_agents(*(named_sources or configured.agent_sources()), limits=limits)
-        classes = _tool_classes(agent_list, configured, tools)
+        full_config = configuration(config)
+        limits = full_config.limits()
+        agent_list = read_agents(*(named_sources or full_config.agent_sources()), limits=limits)
+        classes = _tool_classes(agent_list, full_config, tools)
     except ConfigError as error:
         echo(error, err=True)
         raise typer.Exit(2) from None

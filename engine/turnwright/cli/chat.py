@@ -164,8 +164,8 @@ class ChatSession:
     async def _busy(self, engine: Engine, error: SessionBusyError) -> str:
         driven = await engine.store.is_driven(error.turn)
         elsewhere = await is_elsewhere(engine.store, error.turn)
-        resumed = "" if driven or elsewhere or self._last is None or self._last.id != error.turn else "/resume"
-        return busy_words(error, store_flag(self._store), driven=driven, elsewhere=elsewhere, again=resumed)
+        command = "" if driven or elsewhere or self._last is None or self._last.id != error.turn else "/resume"
+        return busy_words(error, store_flag(self._store), driven=driven, elsewhere=elsewhere, again=command)
 
     async def _drive(self, engine: Engine, work: Work) -> None:
         """Drive a turn, ask for answers while it pauses, and print how it ended."""
@@ -210,9 +210,9 @@ class ChatSession:
 
     def _say_unfinished(self) -> None:
         if self._last is not None and self._last.outcome is None:
-            paused = "is paused. /resume continues it; a new message ends it."
+            words = "is paused. /resume continues it; a new message ends it."
             notice = "has not ended. /resume continues it; until it ends, no message can be sent."
-            print_lines([f"The last turn {paused if self._last.paused else notice}"])
+            print_lines([f"The last turn {words if self._last.paused else notice}"])
 
     async def _print_why(self, engine: Engine) -> None:
         if self._last is None:

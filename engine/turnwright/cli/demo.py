@@ -120,11 +120,11 @@ def _pause(folder: Path) -> None:
             model=script, tools=[delete_file], store=SqliteStore(folder / "demo.db"), on_event=[display.show]
         )
         async with engine:
-            paused = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
+            pause = await engine.run(Agent(name="Cleaner"), "Delete old.log.")
             echo("\n   ... the turn is paused; nothing runs. A person is asked:\n")
-            print_lines(f"   {line}" for interrupt in paused.interrupts for line in words(interrupt).split("\n"))
+            print_lines(f"   {line}" for interrupt in pause.interrupts for line in words(interrupt).split("\n"))
             echo("\n   ... and approves:\n")
-            return await engine.resume(paused.id, {interrupt.id: "yes" for interrupt in paused.interrupts})
+            return await engine.resume(pause.id, {interrupt.id: "yes" for interrupt in pause.interrupts})
 
     _close(anyio.run(play), display.view.printed_text)
 

@@ -124,11 +124,11 @@ class FollowedTurn:
                 self._show(self._held_events.popleft())
                 continue
             # A delta has the sequence number of the last fact before it.
-            due = self._shown_seq + isinstance(event, _OfFacts)
-            if event.seq > due:
+            next_seq = self._shown_seq + isinstance(event, _OfFacts)
+            if event.seq > next_seq:
                 return
             self._held_events.popleft()
-            if event.seq == due:  # else it was shown already
+            if event.seq == next_seq:  # else it was shown already
                 self._joined = True
                 self._show_event(event)
 
@@ -142,20 +142,21 @@ def execute(
     opening: Opening,
     work: Work,
     *,
-    followed: FollowedTurn | None = None,
+    followed_turn: FollowedTurn | None = None,
     resume: Resume | None = None,
 ) -> None:
     """Drive a turn, show it, and exit with the turn's exit code.
 
-    `followed` is the turn where another process may drive it. With `resume` a person is asked when the turn pauses.
+    `followed_turn` is the turn where another process may drive it. With `resume` a person is asked when it
+    pauses.
     """
 
     async def drive() -> tuple[TurnResult, int, bool]:
         async with opening as engine:
-            result = await driven(display, engine, work, followed)
+            result = await driven(display, engine, work, followed_turn)
             quit_ = False
             if resume is not None:
-                result, quit_ = await answered_by_person(display, engine, result, resume, followed)
+                result, quit_ = await answered_by_person(display, engine, result, resume, followed_turn)
             return result, len(await engine.store.facts(result.id)), quit_
 
     try:
@@ -171,7 +172,7 @@ def execute(
 
 
 async def answered_by_person(
-    display: Display, engine: Engine, result: TurnResult, resume: Resume, followed: FollowedTurn | None = None
+    display: Display, engine: Engine, result: TurnResult, resume: Resume, followed_turn: FollowedTurn | None = None
 ) -> tuple[TurnResult, bool]:
     """Ask a person each time the turn pauses. Returns the result, and whether the person left the turn paused."""
     while result.paused and len(result.answered) < len(result.interrupts):
@@ -183,18 +184,18 @@ async def answered_by_person(
         if answers is None:
             return result, True
         try:
-            result = await driven(display, engine, partial(resume, answers=answers), followed)
+            result = await driven(display, engine, partial(resume, answers=answers), followed_turn)
         except InvalidAnswerError as error:  # its time is over, or another person was faster
             result = await engine.get(result.id)
             if not result.paused or len(result.answered) < len(result.interrupts):
                 process.say(str(error))
                 continue
             process.say(f"turn {result.id} was answered elsewhere meanwhile: it continues with that answer")
-            result = await driven(display, engine, partial(resume, answers={}), followed)
+            result = await driven(display, engine, partial(resume, answers={}), followed_turn)
     return result, False
 
 
-async def driven(display: Display, engine: Engine, work: Work, followed: FollowedTurn | None = None) -> TurnResult:
+async def driven(display: Display, engine: Engine, work: Work, followed_turn: FollowedTurn | None = None) -> TurnResult:
     """Drive a turn until it ends or pauses, with its events on the display. Raises `QuitError` when a signal asks."""
     with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         # The loop reads a signal from a file descriptor and needs no Python handler, so that ours can be set: it is
@@ -203,7 +204,7 @@ async def driven(display: Display, engine: Engine, work: Work, followed: Followe
         signal.signal(signal.SIGINT, RepeatedSignal((math.inf, ORDERLY), _farewell(display, _BY_CTRL_C)))
         signal.signal(signal.SIGTERM, RepeatedSignal((patience,), _farewell(display, _BY_SIGTERM)))
         try:
-            async with background_task(_handle_signals, signals, display, engine, followed):
+            async with background_task(_handle_signals, signals, display, engine, followed_turn):
                 return await work(engine)
         except QuitError:
             if display.view.state.outcome is None:
@@ -212,14 +213,14 @@ async def driven(display: Display, engine: Engine, work: Work, followed: Followe
 
 
 async def _handle_signals(
-    signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed: FollowedTurn | None
+    signals: AsyncIterator[signal.Signals], display: Display, engine: Engine, followed_turn: FollowedTurn | None
 ) -> None:
     was_asked = False
     async for number in signals:
         code, how = (codes.TERMINATED, _BY_SIGTERM) if number == signal.SIGTERM else (codes.ABORTED, _BY_CTRL_C)
-        if not display.service and followed is not None and await followed.is_elsewhere(engine.store):
-            command = f"turnwright abort {followed.turn}{display.flags}"
-            raise QuitError(code, f"{how}; another process drives turn {followed.turn}: `{command}` stops it")
+        if not display.service and followed_turn is not None and await followed_turn.is_elsewhere(engine.store):
+            command = f"turnwright abort {followed_turn.turn}{display.flags}"
+            raise QuitError(code, f"{how}; another process drives turn {followed_turn.turn}: `{command}` stops it")
         if number == signal.SIGTERM and not display.service:
             await _finish_tools(display, engine)
         if number == signal.SIGTERM or was_asked or not display.view.turn:

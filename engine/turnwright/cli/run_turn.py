@@ -100,36 +100,36 @@ def resume_turn(turn: str, flags: ResumeFlags) -> None:
     row, facts, driven, below, answered_ids = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
-    followed = FollowedTurn(display.show, row, facts, driven=driven)
-    still_open = [interrupt for interrupt in followed.open if interrupt not in answered_ids]
+    followed_turn = FollowedTurn(display.show, row, facts, driven=driven)
+    still_open = [interrupt for interrupt in followed_turn.open if interrupt not in answered_ids]
     answers = read_answers(flags.answers, still_open, answered_ids)
     started, turn_store = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     if service.embedded:
         notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        opening = engine_for(turn, started, turn_store, followed.observe, flags.engine, elsewhere=notice)
+        opening = engine_for(turn, started, turn_store, followed_turn.observe, flags.engine, elsewhere=notice)
     else:
         service.refuse(flags.engine)
-        opening = Engine(store=turn_store, runtime=service.runtime(), on_event=[followed.observe])
+        opening = Engine(store=turn_store, runtime=service.runtime(), on_event=[followed_turn.observe])
     if answers and driven and service.embedded:
         say(f"another process drives turn {turn} and gets the answers; waiting for it")
 
     async def answered_with(engine: Engine, answers: Answers) -> TurnResult:
         try:
-            async with background_task(followed.follow, engine):
+            async with background_task(followed_turn.follow, engine):
                 result = await engine.resume(turn, answers, by=flags.by, via="cli")
         except TurnBusyError as error:
-            still_open = [interrupt for interrupt in followed.open if interrupt not in answered_ids]
+            still_open = [interrupt for interrupt in followed_turn.open if interrupt not in answered_ids]
             may = f" (you can answer: {', '.join(still_open)})" if still_open else ""
             raise ConfigError(f"{error}{may}") from None
-        await followed.catch_up(engine.store)
+        await followed_turn.catch_up(engine.store)
         return result
 
     async def work(engine: Engine) -> TurnResult:
         return await answered_with(engine, answers)
 
     is_asking = service.embedded and can_ask(no_input=flags.no_input, as_json=flags.as_json)
-    execute(display, opening, work, followed=followed, resume=answered_with if is_asking else None)
+    execute(display, opening, work, followed_turn=followed_turn, resume=answered_with if is_asking else None)
 
 
 def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
@@ -181,9 +181,9 @@ def engine_for(
     options = full_config.engine_options()
     options["limits"] = saved_options.limits or Limits()
     if flags.agents is None:
-        registered, helpers = saved_options.registered(), saved_options.helpers()
+        registered_agents, helpers = saved_options.registered(), saved_options.helpers()
     else:
-        registered, helpers = read_agents_of(flags.agents, full_config)
+        registered_agents, helpers = read_agents_of(flags.agents, full_config)
     model_id = model_named(saved_options.model or model or started.model, url)
     return open_engine(
         options,
@@ -191,7 +191,7 @@ def engine_for(
         tools=choose_tools(flags.tools or saved_options.tools, saved_options.root or Path()),
         hooks=choose_hooks(flags.hooks or saved_options.hooks or full_config.settings.hooks),
         servers=flags.mcp or saved_options.mcp,
-        agents=registered,
+        agents=registered_agents,
         helpers=helpers,
         store=store,
         on_event=[on_event],

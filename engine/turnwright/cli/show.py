@@ -104,10 +104,10 @@ def show(
             | _below(below)
         )
     else:
-        broken = _broken_rules(rules)
+        broken_rules = _broken_rules(rules)
         print_lines([*_called(started), *forked(started)])
         for message in result.messages:
-            print_lines(_message_lines(message, below, broken), hang=_MARGIN)
+            print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
             print_lines(_begun(facts))
         flags, elsewhere = store_flag(store), not by_command_line(root_started.metadata)
@@ -133,11 +133,11 @@ def _show_session(store: str, session: str, *, as_json: bool) -> None:
         if as_json:
             echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
             continue
-        broken = _broken_rules(rules)
+        broken_rules = _broken_rules(rules)
         ending = f"{result.outcome}: {result.reason}" if result.outcome is not None else result.state
         print_lines([f"turn {result.id}: {ending}"])
         for message in result.messages:
-            print_lines(_message_lines(message, below, broken), hang=_MARGIN)
+            print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
         if result.outcome is None:
             print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
     if not as_json:
@@ -331,14 +331,14 @@ def _broken_rules(rules: Sequence[RuleStatus]) -> Mapping[str, list[RuleDecision
 
 
 def _message_lines(
-    message: Message, below: Mapping[str, TurnRow], broken: Mapping[str, Sequence[RuleDecision]]
+    message: Message, below: Mapping[str, TurnRow], broken_rules: Mapping[str, Sequence[RuleDecision]]
 ) -> list[str]:
-    lines = [line for part in message.parts for line in _part(part, below, broken)]
+    lines = [line for part in message.parts for line in _part(part, below, broken_rules)]
     return [f"{message.role + ':' if not index else '':<{_MARGIN}}{line}" for index, line in enumerate(lines)]
 
 
 def _part(  # noqa: PLR0911 (one case a part: flat)
-    part: AnyPart, below: Mapping[str, TurnRow], broken: Mapping[str, Sequence[RuleDecision]]
+    part: AnyPart, below: Mapping[str, TurnRow], broken_rules: Mapping[str, Sequence[RuleDecision]]
 ) -> list[str]:
     match part:
         case StepStartPart():
@@ -350,7 +350,7 @@ def _part(  # noqa: PLR0911 (one case a part: flat)
         case ToolCallPart():
             call, *arguments = map(spelled, call_lines(part.name, part.arguments))
             sub_turn = [_sub_turn_line(below[part.id])] if part.id in below else []
-            decisions = [f"  {cut_line(str(decision))}" for decision in broken.get(part.id, ())]
+            decisions = [f"  {cut_line(str(decision))}" for decision in broken_rules.get(part.id, ())]
             return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn, *decisions]
         case ToolResultPart():
             first, *rest = part.text.splitlines() or [""]

@@ -73,12 +73,12 @@ def plan_turn(
             " there, or name a model with --model, and the tools with --tools"
         )
     flagged = turn_flags.agent is not None or flags.agents is not None
-    shared = {"limits.tool_timeout": turn_flags.tool_timeout}
+    shared_values = {"limits.tool_timeout": turn_flags.tool_timeout}
     full_config = configuration(
-        config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout, **shared}
+        config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout, **shared_values}
     )
     # --steps is for the turn's own agent. Its sub-agents have the steps of their files and of the configuration.
-    for_all = full_config if steps is None else configuration(config, shared)
+    for_all = full_config if steps is None else configuration(config, shared_values)
     options = for_all.engine_options()
     if flagged or before is None:
         agent, helper_agents = choose_agent(turn_flags.agent, flags.agents, full_config)
@@ -181,14 +181,16 @@ def _agent_again(before: TurnStarted, saved_options: SavedOptions) -> Agent:
     Raises `ConfigError` if the source no longer has some of the code: a new turn must not lose a guardrail.
     """
     agent = same_agent(before)
-    registered = next((candidate for candidate in saved_options.registered() if candidate.name == agent.name), agent)
-    missing = {*needs_of(before.agent)} - {DEPS, *registered.code}
+    registered_agent = next(
+        (candidate for candidate in saved_options.registered() if candidate.name == agent.name), agent
+    )
+    missing = {*needs_of(before.agent)} - {DEPS, *registered_agent.code}
     if missing:
         raise ConfigError(
             f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names now:"
             " name the source of the agent with --agents"
         )
-    return registered.restored(before.agent)
+    return registered_agent.restored(before.agent)
 
 
 def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]) -> None:

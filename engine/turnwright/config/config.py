@@ -306,7 +306,7 @@ def _variable(key: str, names: Mapping[str, str]) -> str:
 
 def _nest_values(overrides: Mapping[str, object]) -> dict[str, object]:
     """Return the values with a nested mapping for each section."""
-    nested: dict[str, object] = {}
+    sections: dict[str, object] = {}
     for key, value in overrides.items():
         section, _, name = key.partition(".")
         plain_value = (
@@ -316,13 +316,13 @@ def _nest_values(overrides: Mapping[str, object]) -> dict[str, object]:
         )
         if name or isinstance(plain_value, Mapping):
             inner = {name: plain_value} if name else plain_value
-            before = nested.get(section, {})
-            nested[section] = (
+            before = sections.get(section, {})
+            sections[section] = (
                 {**before, **inner} if isinstance(before, Mapping) and isinstance(inner, Mapping) else inner
             )
         else:
-            nested[section] = plain_value
-    return nested
+            sections[section] = plain_value
+    return sections
 
 
 def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:

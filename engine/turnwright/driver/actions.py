@@ -249,10 +249,10 @@ async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
     await segment.back_off()
     review = segment.participants.review or Review()  # a driver before this one had stages
-    reviewed = await review.run(reply, calls, segment.elapsed, segment.failed)
-    if isinstance(reviewed, ReviewedInput) and reviewed.refused and segment.journal.is_followed:
+    event = await review.run(reply, calls, segment.elapsed, segment.failed)
+    if isinstance(event, ReviewedInput) and event.refused and segment.journal.is_followed:
         segment.journal.publish(ResponseRestartedEvent(segment.journal.turn_id, segment.journal.claim.seq))
-    return reviewed
+    return event
 
 
 async def _conclude(segment: Segment, action: Conclude) -> Input:

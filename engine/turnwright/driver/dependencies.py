@@ -364,7 +364,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         """See `turnwright.model.settings_mapping.check_settings`. There is one warning for each model and setting."""
         from turnwright.model.settings_mapping import check_settings  # noqa: PLC0415 (most turns have no settings)
 
-        check_settings(model, settings, strict=strict, warned=self.warned_settings)
+        check_settings(model, settings, strict=strict, known_warnings=self.warned_settings)
 
     def price_for(self, model: Model) -> Price | PublishedPrice | None:
         """Return the price of a model: the engine's, or else the published one, which may be unknown."""
@@ -570,9 +570,9 @@ def names_of(code: Sequence[AppCode]) -> tuple[str, ...]:
     return code_names(code)
 
 
-def missing_names(recorded: Sequence[str], code: Sequence[AppCode]) -> list[str]:
+def missing_names(recorded_names: Sequence[str], code: Sequence[AppCode]) -> list[str]:
     """Return the recorded names that these hooks or guardrails lack. A name that is recorded twice is needed twice."""
-    return sorted((Counter(recorded) - Counter(names_of(code))).elements())
+    return sorted((Counter(recorded_names) - Counter(names_of(code))).elements())
 
 
 def code_words(hooks: Sequence[str], guardrails: Sequence[str]) -> str:

@@ -69,28 +69,26 @@ async def follow(  # noqa: C901 (one loop, which reads in the order of the event
         while True:
             event_feed = subscription or hub.follow(turn_id, subagents=subagents is not None)
             subscription = None
-            with event_feed as followed:
+            with event_feed as queue:
                 driven, expected = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
-                async for event in journal.grown(partial(_last_seq_before, followed)):
+                async for event in journal.grown(partial(_last_seq_before, queue)):
                     grew = True
                     if event.turn == turn_id:
                         rests = isinstance(event, TurnPausedEvent) and not expected
                     yield event
                 if journal.has_ended:
                     return
-                is_late = bool(followed.unread)  # the turn continued between the subscription and this read
+                is_late = bool(queue.unread)  # the turn continued between the subscription and this read
                 if not is_late and not driven and (rests or not expected):
                     if rests or not grew:
                         return
                     continue  # it continued after the question: read what followed
                 undriven.look(driven=driven or is_driven_here())
                 comes_here = is_late or is_driven_here() or (here and not driven)
-                if not comes_here and not await _wait(
-                    partial(wait_for_change, poll_interval), followed, is_driven_here
-                ):
+                if not comes_here and not await _wait(partial(wait_for_change, poll_interval), queue, is_driven_here):
                     continue
-                async with aclosing(_live(followed, journals)) as live:
+                async with aclosing(_live(queue, journals)) as live:
                     async for event in live:
                         yield event
                         if event.turn != turn_id or type(event) not in _LAST:
@@ -149,28 +147,26 @@ class _Undriven:
             )
 
 
-async def _wait(
-    change: Callable[[], Awaitable[None]], followed: EventQueue, is_driven_here: Callable[[], bool]
-) -> bool:
+async def _wait(change: Callable[[], Awaitable[None]], queue: EventQueue, is_driven_here: Callable[[], bool]) -> bool:
     """Wait for `change`, a change in the store, or until a driver of this process has the turn.
 
     Returns whether it has the turn, or has published something of it.
     """
 
     async def wait_for_driver() -> None:
-        while not is_driven_here() and not followed.unread and not followed.is_closed:
-            await followed.wait()
+        while not is_driven_here() and not queue.unread and not queue.is_closed:
+            await queue.wait()
         scope.cancel()
 
     with anyio.CancelScope() as scope:
         async with background_task(wait_for_driver):
             await change()
-    return is_driven_here() or bool(followed.unread)
+    return is_driven_here() or bool(queue.unread)
 
 
-def _last_seq_before(followed: EventQueue, turn_id: str) -> float:
+def _last_seq_before(queue: EventQueue, turn_id: str) -> float:
     """Return the last fact of a turn before the events of it that wait; infinity if none waits."""
-    return next((_seq_before(event) for event in followed.unread if event.turn == turn_id), math.inf)
+    return next((_seq_before(event) for event in queue.unread if event.turn == turn_id), math.inf)
 
 
 def _seq_before(event: StreamEvent) -> int:
@@ -178,19 +174,19 @@ def _seq_before(event: StreamEvent) -> int:
     return event.seq - (type(event) in _OF_FACTS)
 
 
-async def _live(followed: EventQueue, journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
+async def _live(queue: EventQueue, journals: "_Journals") -> AsyncGenerator[StreamEvent, None]:
     """Yield the live events of turns driven here, whose journals were read."""
     journal = None
-    async for event in followed:
+    async for event in queue:
         if journal is None or journal.turn_id != event.turn:
             journal = journals.of(event.turn)
         is_fact = type(event) in _OF_FACTS
         if event.seq - is_fact > journal.last_seq:
             # Another process drove the turn between that read and this driver's claim. Its events end before this one.
-            followed.unread.appendleft(event)
-            async for late_event in journal.grown(partial(_last_seq_before, followed)):
+            queue.unread.appendleft(event)
+            async for late_event in journal.grown(partial(_last_seq_before, queue)):
                 yield late_event
-            followed.unread.popleft()
+            queue.unread.popleft()
         if event.seq > journal.last_seq:
             journal.last_seq = event.seq
             yield event

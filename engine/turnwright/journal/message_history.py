@@ -67,13 +67,13 @@ async def history_before(
     if started.forked_from is not None and started.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(unsigned, messages))
-    accepted = Acceptance()
+    acceptance = Acceptance()
     for turn in await said_before(store, turn_id, started, model, earlier, session):
-        messages, accepted = turn.after(messages, accepted)
+        messages, acceptance = turn.after(messages, acceptance)
     if started.forked_from is not None:  # its messages are those of the original, which were checked
         return messages, ()
     known_ids = set(map(id, imported))
-    rest = [message for message in messages[accepted.messages :] if id(message) not in known_ids]
+    rest = [message for message in messages[acceptance.messages :] if id(message) not in known_ids]
     return messages, unchecked_texts([*imported, *rest])
 
 
@@ -182,15 +182,15 @@ class Said(NamedTuple):
         guardrail = last.guardrail if isinstance(last, TurnEnded) else None
         return guardrail.name if guardrail is not None and guardrail.checks == "history" else ""
 
-    def after(self, messages: Sequence[Message], accepted: Acceptance) -> tuple[list[Message], Acceptance]:
+    def after(self, messages: Sequence[Message], acceptance: Acceptance) -> tuple[list[Message], Acceptance]:
         """Return the messages before the turn and its own, as its compactions and refusals left them.
 
-        `accepted` says how many of the messages before the turn a model has accepted. The second result says how many
+        `acceptance` says how many of the messages before the turn a model has accepted. The second result says how many
         of all of them.
         """
         before = [*messages, *self.brought]
         if self._withheld_by:
-            before = [*messages[: accepted.messages], Message.user(withheld_text(self._withheld_by))]
+            before = [*messages[: acceptance.messages], Message.user(withheld_text(self._withheld_by))]
         base, replaced_count = compacted(before, self.transcript.closed, self.transcript.compactions)
         own = [
             message if self._is_signed(place) else unsigned(message)
@@ -200,7 +200,7 @@ class Said(NamedTuple):
             given_ids = set(map(id, before))
             base = tuple(message if id(message) in given_ids else unsigned(message) for message in base)
         conversation = [*base, *own]
-        now = self.accepted_after(len(before), accepted, len(conversation))
+        now = self.accepted_after(len(before), acceptance, len(conversation))
         if not self.transcript.refusal:
             return conversation, now
         accepted_messages, refused_messages = conversation[: now.messages], conversation[now.messages :]
@@ -210,7 +210,7 @@ class Said(NamedTuple):
             if refused_messages and refused_messages[-1].text and _has_sentinel(refused_messages[-1])
             else []
         )
-        is_other = self.signed and accepted.model not in ("", self.model) and not self.transcript.replied_to
+        is_other = self.signed and acceptance.model not in ("", self.model) and not self.transcript.replied_to
         accepted_messages = shortened(accepted_messages, now.refusals + is_other)
         line = [refusal_message(refused_messages, self.transcript.refusal)] if refused_messages else []
         return [*accepted_messages, *line, *last], now._replace(messages=len(accepted_messages))
@@ -220,21 +220,21 @@ class Said(NamedTuple):
         step_model = self.transcript.step_models.get(place)
         return self.signed if step_model is None else self.target is None or step_model == self.target
 
-    def accepted_after(self, before: int, accepted: Acceptance, length: int) -> Acceptance:
+    def accepted_after(self, before: int, acceptance: Acceptance, length: int) -> Acceptance:
         """Return how many of the first messages a model has accepted, if the turn follows `before` messages.
 
         `length` is the number of all messages. Compactions replace the first ones.
         """
         transcript = self.transcript
         replied = bool(transcript.replied_to)
-        until = before + transcript.replied_to if replied else accepted.messages
+        until = before + transcript.replied_to if replied else acceptance.messages
         new = before + len(transcript.closed) - until
         # The model made the summary itself.
         least = 1 if transcript.compactions and length else 0
         return Acceptance(
             messages=max(length - new, least),
-            model=self.model if replied else accepted.model,
-            refusals=(0 if replied else accepted.refusals) + bool(transcript.refusal),
+            model=self.model if replied else acceptance.model,
+            refusals=(0 if replied else acceptance.refusals) + bool(transcript.refusal),
         )
 
 
@@ -297,12 +297,12 @@ async def _said_until(
     `StoreError`, naming the turns, if they continue each other in a cycle.
     """
     turns: list[Said] = []
-    followed = {before: None}
+    turn_ids = {before: None}
     turn_id: str | None = last
     while turn_id is not None:
-        if turn_id in followed:
-            raise _cycle(before, [*followed, turn_id])
-        followed[turn_id] = None
+        if turn_id in turn_ids:
+            raise _cycle(before, [*turn_ids, turn_id])
+        turn_ids[turn_id] = None
         try:
             facts = earlier.pop(turn_id, None) or await store.facts(turn_id)
         except TurnNotFoundError:
@@ -328,9 +328,9 @@ async def _said_until(
     return turns
 
 
-def _cycle(turn_id: str, followed: Sequence[str]) -> StoreError:
+def _cycle(turn_id: str, turn_ids: Sequence[str]) -> StoreError:
     """Return the error for turns that continue each other, the last of which is also an earlier one."""
-    turns = followed[followed.index(followed[-1]) :]
+    turns = turn_ids[turn_ids.index(turn_ids[-1]) :]
     names = [repr(turn[:_NAMED]) for turn in turns]
     if len(names) > _MOST_NAMED:
         names = [*names[: _MOST_NAMED - 2], f"{len(names) - _MOST_NAMED + 1} more", names[-1]]

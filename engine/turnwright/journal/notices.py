@@ -182,8 +182,8 @@ def webhook(url: str, *, secret: bytes | str, timeout: float = 10.0) -> Subscrib
 
 def sign_webhook(key: bytes, identifier: str, timestamp: int, body: bytes) -> dict[str, str]:
     """Return the headers of Standard Webhooks for a body."""
-    signed = b"%s.%d.%s" % (identifier.encode(), timestamp, body)
-    signature = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    payload = b"%s.%d.%s" % (identifier.encode(), timestamp, body)
+    signature = base64.b64encode(hmac.digest(key, payload, "sha256")).decode()
     return {"webhook-id": identifier, "webhook-timestamp": str(timestamp), "webhook-signature": f"v1,{signature}"}
 
 

@@ -99,23 +99,23 @@ class SessionHistories:
             return None
         if turns.newest_known not in {"", kept_history.newest}:  # the store was restored, and gave the numbers again
             return None
-        history, accepted = kept_history.history, kept_history.accepted
+        history, acceptance = kept_history.history, kept_history.accepted
         try:
             for turn in turns_since:
                 if turn.only_adds:
                     before = len(history.messages) + len(turn.brought)
-                    history = history.followed_by(turn.after((), accepted)[0])
-                    accepted = turn.accepted_after(before, accepted, len(history.messages))
+                    history = history.followed_by(turn.after((), acceptance)[0])
+                    acceptance = turn.accepted_after(before, acceptance, len(history.messages))
                 else:
-                    messages, accepted = turn.after(history.messages, accepted)
+                    messages, acceptance = turn.after(history.messages, acceptance)
                     history = History.of(messages)
         except UnpairedError:
             return None
         if turns.is_whole:
             newest, outside = turns.newest or kept_history.newest, kept_history.outside | turns.outside
-            kept_history = _Known(history, number - 1, count, newest, outside, accepted)
+            kept_history = _Known(history, number - 1, count, newest, outside, acceptance)
         self._keep((session, request.model), kept_history, request.forgotten)
-        return _checkable(history, accepted)
+        return _checkable(history, acceptance)
 
     async def _anew(
         self,
@@ -128,17 +128,17 @@ class SessionHistories:
         # Counted first: what is deleted afterwards, is missed at the next turn.
         count = await self._count(session, turns.before)
         messages: list[Message] = []
-        accepted = Acceptance()
+        acceptance = Acceptance()
         for turn in await request.said_before(self._store, turns):
-            messages, accepted = turn.after(messages, accepted)
+            messages, acceptance = turn.after(messages, acceptance)
         try:
             history = History.of(messages)
         except UnpairedError:
-            return _checkable(History.of(pair_calls(messages)), accepted)
+            return _checkable(History.of(pair_calls(messages)), acceptance)
         if turns.is_whole and count is not None:
-            kept_history = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), accepted)
+            kept_history = _Known(history, turns.before - 1, count, turns.newest, frozenset(turns.outside), acceptance)
             self._keep((session, request.model), kept_history, request.forgotten)
-        return _checkable(history, accepted)
+        return _checkable(history, acceptance)
 
     async def _count(self, session: str, number: int) -> int | None:
         """Return the turns of a session before its newest turn, which has this number. None if they are not counted."""
@@ -170,11 +170,11 @@ class SessionHistories:
             self._take(next(iter(self._histories)))
 
 
-def _checkable(history: History, accepted: Acceptance) -> History:
+def _checkable(history: History, acceptance: Acceptance) -> History:
     """Return the history with the text that no model has replied to."""
-    if accepted.messages >= len(history.messages):
+    if acceptance.messages >= len(history.messages):
         return history
-    return history._replace(unchecked=unchecked_texts(history.messages[accepted.messages :]))
+    return history._replace(unchecked=unchecked_texts(history.messages[acceptance.messages :]))
 
 
 class _Asked(NamedTuple):

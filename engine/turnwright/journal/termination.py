@@ -133,7 +133,7 @@ async def _held(
 
 async def end_children(journal: TurnJournal) -> dict[str, Spent]:
     """Abort the unfinished sub-agents of a turn's open batch, the innermost first. Returns what they used, by call."""
-    spent: dict[str, Spent] = {}
+    spent_by_call: dict[str, Spent] = {}
     for call in journal.machine.turn.open_calls():
         if call.made.lease is not None and call.counted:
             child = child_id(journal.turn_id, call.id)
@@ -142,8 +142,8 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
                 abandoned = journal.claim.abandoned.for_children
                 await end_child(journal.store, child, journal.listeners, abandoned=abandoned)
                 facts = await journal.store.facts(child)
-                spent[call.id] = spent_by(result_of(child, facts), facts)
-    return spent
+                spent_by_call[call.id] = spent_by(result_of(child, facts), facts)
+    return spent_by_call
 
 
 def spent_by(result: TurnResult, facts: Sequence[tuple[int, Fact]]) -> Spent:

@@ -49,8 +49,10 @@ def unsupported_settings(model: object, settings: ModelSettings) -> Mapping[str,
     return dict.fromkeys(settings.given, _UNKNOWN)
 
 
-def check_settings(model: Model, settings: ModelSettings, *, strict: bool, warned: set[tuple[str, str]]) -> None:
-    """Warn of each setting that the model does not send, once for each name in `warned`, to which it is added.
+def check_settings(
+    model: Model, settings: ModelSettings, *, strict: bool, known_warnings: set[tuple[str, str]]
+) -> None:
+    """Warn of each setting that the model does not send, once for each name in `known_warnings`, to which it is added.
 
     Raises `ConfigError` instead if `strict`, and always for settings that the request itself sets.
     """
@@ -61,8 +63,8 @@ def check_settings(model: Model, settings: ModelSettings, *, strict: bool, warne
             f"model {model.name!r} cannot use these settings: {problems}. Remove them, or use strict_settings=False"
         )
     for name, why in unsupported.items():
-        if (model.name, name) not in warned:
-            warned.add((model.name, name))
+        if (model.name, name) not in known_warnings:
+            known_warnings.add((model.name, name))
             _LOG.warning("model %s: the setting %s is not sent: %s", model.name, name, why)
 
 

@@ -116,11 +116,11 @@ class Instruments:
             if tokens or kind in self._of_operation:
                 self._usage[kind].add(tokens or 0, by)
 
-    def broken(self, agent: str, judged: JudgedCall) -> None:
+    def broken(self, agent: str, judged_call: JudgedCall) -> None:
         """Count the rules that a call or an answer breaks."""
-        for decision in judged.decisions:
+        for decision in judged_call.decisions:
             attributes = {names.AGENT: agent, names.RULE: decision.rule, names.RULE_EFFECT: str(decision.effect)}
-            self._broken.add(1, attributes | ({names.TOOL: judged.tool} if judged.tool else {}))
+            self._broken.add(1, attributes | ({names.TOOL: judged_call.tool} if judged_call.tool else {}))
 
     def outbox(self, counts: NoticeCounts) -> None:
         """Record the numbers of notices in the outbox."""

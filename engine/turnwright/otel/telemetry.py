@@ -112,24 +112,24 @@ class TurnBlock(SpanBlock):
             attributes[names.REASON] = str(move.reason)
         self.span.add_event(names.MOVED, attributes)
 
-    def judged(self, judged: JudgedCall) -> None:
+    def judged(self, judged_call: JudgedCall) -> None:
         """See `TurnTelemetry.judged`. A call that does not run has a span without a duration."""
-        self._measured.broken(self._work.agent, judged)
-        rules = describe_rules(judged.decisions)
-        if not judged.call:
+        self._measured.broken(self._work.agent, judged_call)
+        rules = describe_rules(judged_call.decisions)
+        if not judged_call.call:
             self.span.add_event(names.BROKEN, rules)
-        elif not judged.runs:
+        elif not judged_call.runs:
             attributes: dict[str, Value] = {
                 names.OPERATION: "execute_tool",
-                names.TOOL: judged.tool,
+                names.TOOL: judged_call.tool,
                 names.TOOL_TYPE: "function",
-                names.CALL: judged.call,
+                names.CALL: judged_call.call,
                 **self._about,
-                names.STATUS: _STATUSES[judged.decisions[0].effect],
+                names.STATUS: _STATUSES[judged_call.decisions[0].effect],
                 **rules,
             }
             parent = trace.set_span_in_context(self.span)
-            self._tracer.start_span(f"execute_tool {judged.tool}".strip(), parent, attributes=attributes).end()
+            self._tracer.start_span(f"execute_tool {judged_call.tool}".strip(), parent, attributes=attributes).end()
 
     def attempt(self, work: AttemptWork) -> AttemptBlock:
         """See `TurnTelemetry.attempt`."""

@@ -75,10 +75,10 @@ class MemorySummaries(SqliteSummaries):
             turns = await super().find(
                 turn_filter, order=order, ascending=ascending, limit=limit, after=after, texts=texts
             )
-            deleted = [turn.row.id for turn in turns if not await self._exists(turn.row.id)]
-            if not deleted:
+            deleted_ids = [turn.row.id for turn in turns if not await self._exists(turn.row.id)]
+            if not deleted_ids:
                 return turns
-            for turn_id in deleted:
+            for turn_id in deleted_ids:
                 self._forget(turn_id)
 
     async def _search(self, turn_filter: TurnFilter) -> Search:

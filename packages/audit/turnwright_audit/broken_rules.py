@@ -88,9 +88,9 @@ class _Reader:
         self._calls += 1
         event = f"call{self._calls}"
         for history in histories:
-            broken = history.judge(call.function_name, call.arguments)
+            broken_rules = history.judge(call.function_name, call.arguments)
             if status not in _FAILED:
-                self._note(broken, call.function_name)
+                self._note(broken_rules, call.function_name)
             if status != "denied":
                 history.started(event, call.function_name, call.arguments)
         for reference in (result.subagent_trajectory_ref or ()) if result else ():
@@ -101,8 +101,8 @@ class _Reader:
         for history in histories:
             history.settle(event, _STATUS.get(status or "", "unknown"), text)
 
-    def _note(self, broken: tuple[Broken, ...], tool: str) -> None:
-        for verdict in broken:
+    def _note(self, broken_rules: tuple[Broken, ...], tool: str) -> None:
+        for verdict in broken_rules:
             entry = self.broken.setdefault(
                 verdict.rule, BrokenRule(verdict.effect, 0, self._replies, tool, verdict.words)
             )

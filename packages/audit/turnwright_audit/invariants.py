@@ -91,14 +91,14 @@ def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces
         traced_calls = tuple(traces.TraceCall(id=call.tool_call_id, name=call.function_name) for call in calls)
         yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=traced_calls)
     answered_ids = set()
-    shared = shared_result(step)
+    common_result = shared_result(step)
     for result in step.observation.results if step.observation else ():
         own = (result.extra and result.extra.turnwright) or ResultNotes()
         answered_ids.add(result.source_call_id)
-        if result is not shared and (result.source_call_id is not None or not own.unreadable):
+        if result is not common_result and (result.source_call_id is not None or not own.unreadable):
             answers = result.source_call_id or own.orphan_id or "without an id"
             yield traces.TraceToolResult(turn=turn, call=answers, status=_STATUSES.get(own.status, CallStatus.OK))
     for call in calls:
-        ended = shared is not None or call.function_name in (notes.terminal_tools or ())
+        ended = common_result is not None or call.function_name in (notes.terminal_tools or ())
         if ended and call.tool_call_id not in answered_ids:
             yield traces.TraceToolResult(turn=turn, call=call.tool_call_id)

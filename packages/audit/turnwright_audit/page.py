@@ -102,9 +102,11 @@ class _Page:
         yield f"; {breaking.failed:,} of them failed, {share} of all failures.</p>" if self._labeled else ".</p>"
         rows = []
         for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
-            broken = totals.rules.get(rule.name, no_runs)
-            failed = f"{broken.failed:,}" if self._labeled else "?"
-            rows.append((self._text(rule.name), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
+            rule_totals = totals.rules.get(rule.name, no_runs)
+            failures = f"{rule_totals.failed:,}" if self._labeled else "?"
+            rows.append(
+                (self._text(rule.name), rule.effect, f"{rule_totals.runs:,}", failures, f"{rule_totals.calls:,}")
+            )
         yield _table(("rule", "effect", ">runs", ">failed", ">calls"), rows)
 
     def suggested(self, suggestion: Suggestion | None) -> Iterator[str]:

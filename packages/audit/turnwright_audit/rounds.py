@@ -129,9 +129,9 @@ def calls_of(
     results: dict[str | None, TrajectoryResult] = {}
     for result in step.observation.results if step.observation else ():
         results.setdefault(result.source_call_id, result)
-    shared = shared_result(step)
+    common_result = shared_result(step)
     for call in step.tool_calls or ():
-        yield call, results.get(call.tool_call_id) or late.get(call.tool_call_id, shared)
+        yield call, results.get(call.tool_call_id) or late.get(call.tool_call_id, common_result)
 
 
 def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult]) -> AuditStep:

@@ -90,9 +90,11 @@ class _Player:
         self._engine = self._new_engine()
 
     async def play(self) -> TurnResult:
-        recorded = self._recording
-        messages = recorded.message_history
-        begin = partial(self._engine.run, self._agent, recorded.prompt, files=recorded.files, message_history=messages)
+        recording = self._recording
+        messages = recording.message_history
+        begin = partial(
+            self._engine.run, self._agent, recording.prompt, files=recording.files, message_history=messages
+        )
         await self._drive(begin)
         while self._then:
             act = self._then.popleft()
@@ -286,9 +288,9 @@ class _Tool(Tool):
 
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Raise the recorded error of a call, if its reply had one."""
-        recorded = self._recording.results.get(self._model.looked_up(self.name, arguments))
-        if recorded is not None and recorded.at == "reply" and recorded.status is CallStatus.ERROR:
-            raise ToolError(recorded.text)
+        recorded_result = self._recording.results.get(self._model.looked_up(self.name, arguments))
+        if recorded_result is not None and recorded_result.at == "reply" and recorded_result.status is CallStatus.ERROR:
+            raise ToolError(recorded_result.text)
         return dict(arguments)
 
     def loop_key(self, arguments: Mapping[str, JsonValue]) -> str | None:
@@ -303,14 +305,14 @@ class _Tool(Tool):
         """Ask the recorded questions, one after the other."""
         del arguments
         self._journal.hold_up()
-        recorded = self._recording.results.get(context.call_id)
+        recorded_result = self._recording.results.get(context.call_id)
         ask, attempt = self._next_ask(context)
         if ask is not None and not attempt:
             return ask
-        if recorded is not None and recorded.at == "bug":
+        if recorded_result is not None and recorded_result.at == "bug":
             raise RuntimeError("a bug, as it was recorded")
-        if recorded is not None and recorded.at == "start":
-            raise ToolError(_uncut(recorded.text))
+        if recorded_result is not None and recorded_result.at == "start":
+            raise ToolError(_uncut(recorded_result.text))
         return None
 
     def _next_ask(self, context: ToolContext) -> tuple[Ask | None, int]:
@@ -328,14 +330,19 @@ class _Tool(Tool):
         ask, attempt = self._next_ask(context)
         if ask is not None and attempt == context.attempt:
             raise NeedsPersonError(ask)
-        recorded = self._recording.results.get(context.call_id)
-        if recorded is not None and context.attempt == recorded.attempt:
-            if recorded.status is CallStatus.OK:
-                return ToolResult(_uncut(recorded.text), recorded.structured, recorded.files, recorded.final)
-            if recorded.retry:
-                raise Retry(_uncut(recorded.text))
-            if recorded.status is CallStatus.ERROR:
-                raise ToolError(_uncut(recorded.text))
+        recorded_result = self._recording.results.get(context.call_id)
+        if recorded_result is not None and context.attempt == recorded_result.attempt:
+            if recorded_result.status is CallStatus.OK:
+                return ToolResult(
+                    _uncut(recorded_result.text),
+                    recorded_result.structured,
+                    recorded_result.files,
+                    recorded_result.final,
+                )
+            if recorded_result.retry:
+                raise Retry(_uncut(recorded_result.text))
+            if recorded_result.status is CallStatus.ERROR:
+                raise ToolError(_uncut(recorded_result.text))
         await anyio.sleep_forever()
         return None
 

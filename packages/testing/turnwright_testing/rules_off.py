@@ -58,10 +58,10 @@ class _Reader:
                 case _:
                     pass
 
-    def _note(self, broken: Iterable[Broken], tool: str, arguments: Mapping[str, object] | None) -> None:
+    def _note(self, broken_rules: Iterable[Broken], tool: str, arguments: Mapping[str, object] | None) -> None:
         fields = ", ".join(f"{name}={value!r}" for name, value in (arguments or {}).items())
         words = tool if arguments is None else f"{tool}({fields})"
-        for verdict in broken:
+        for verdict in broken_rules:
             breach = self.breaches.setdefault(verdict.rule, Breach(verdict.rule))
             breach.calls += arguments is not None
             breach.answers += arguments is None

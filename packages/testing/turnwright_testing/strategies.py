@@ -236,14 +236,14 @@ def scripts(
     the lines and the runs together. `answers` are replies with a typed answer. `values`: see `tool_calls`.
     """
     obedient, disobedient = obedient_replies(tools, values), disobedient_replies(tools)
-    broken = broken_streams(tools, real_time=real_time)
+    broken_lines = broken_streams(tools, real_time=real_time)
     answer: st.SearchStrategy[Line] = st.just("Done.")
     line: st.SearchStrategy[Line] = mixed(
         (1, answer),
         (6, obedient),
         (3, disobedient),
         (1, model_errors()),
-        (1, broken),
+        (1, broken_lines),
         (4, obedient if answers is None else answers),
     )
     alone = line.map(lambda scripted_line: (scripted_line,))
@@ -375,7 +375,7 @@ def _kinds(
             st.none(),
         ),
     )
-    long = st.builds(lambda cycle, failed, last: (*cycle, *cycle, *failed, *last), cycles, overflows(), ending)
+    long = st.builds(lambda cycle, failures, last: (*cycle, *cycle, *failures, *last), cycles, overflows(), ending)
     budget_limits = _only("tokens", "cost", "max_retries", "seconds")
     yield 1, play(long, budget_limits, seldom(abort_points(8)), compaction=compactions())
     refusals = st.builds(
@@ -402,8 +402,8 @@ def _only(*names: str) -> st.SearchStrategy[Limits]:
 
 def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.SearchStrategy[tuple[Line, ...]]:
     """The replies after a limit: they fail as often as they succeed, and the last line is repeated for ever."""
-    broken = broken_streams(tools, real_time=real_time)
-    line: st.SearchStrategy[Line] = mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken))
+    broken_lines = broken_streams(tools, real_time=real_time)
+    line: st.SearchStrategy[Line] = mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken_lines))
     return st.lists(line, min_size=least, max_size=2).map(tuple)
 
 

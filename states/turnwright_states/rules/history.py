@@ -83,22 +83,22 @@ class _Roles:
         for place, monitor in enumerate(monitors):
             if monitor.is_inherited and tool in (USER, ANSWER):
                 continue
-            judged, counted, needed = (
+            judged_pattern, counted_pattern, needed_pattern = (
                 None if pattern is None else pattern.bind(tool)
                 for pattern in (monitor.judged, monitor.counted, monitor.needed)
             )
             if tool == ANSWER and monitor.judges_answers:
-                judged = ToolPattern((None,))
-            if judged is not None:
-                self.judged.append((place, judged))
-            if counted is not None:
-                certain = not (counted.reads(*_OUTCOME) or monitor.counted_fields.reads_outcome)
-                self.counted.append(_Counting(place, counted, certain))
-                self.reads_result |= counted.reads("result") or monitor.counted_fields.reads_result
-            if needed is not None:
-                self.needed.append((place, needed))
-                self.reads_result |= needed.reads("result") or monitor.there.reads_result
-            if judged or counted or needed:
+                judged_pattern = ToolPattern((None,))
+            if judged_pattern is not None:
+                self.judged.append((place, judged_pattern))
+            if counted_pattern is not None:
+                certain = not (counted_pattern.reads(*_OUTCOME) or monitor.counted_fields.reads_outcome)
+                self.counted.append(_Counting(place, counted_pattern, certain))
+                self.reads_result |= counted_pattern.reads("result") or monitor.counted_fields.reads_result
+            if needed_pattern is not None:
+                self.needed.append((place, needed_pattern))
+                self.reads_result |= needed_pattern.reads("result") or monitor.there.reads_result
+            if judged_pattern or counted_pattern or needed_pattern:
                 self.is_named = True
                 if monitor.has_state:
                     self.coupling.add(monitor.rule.name)
@@ -412,7 +412,7 @@ class History:
             self._is_shared = False
 
     def _judge(self, tool: str, roles: _Roles, scene: Scene, call: str | None) -> Judgment:
-        broken: dict[str, Broken] = {}
+        broken_rules: dict[str, Broken] = {}
         allowing: list[Held] = []
         name = "the answer" if tool == ANSWER else tool
         for place, pattern in roles.judged:
@@ -425,12 +425,12 @@ class History:
             rule = monitor.rule
             if not isinstance(verdict, Refusal):
                 allowing.append(Held(rule.name, verdict))
-            elif rule.name not in broken:
+            elif rule.name not in broken_rules:
                 words = rule.say or verdict.words
-                broken[rule.name] = Broken(rule.name, rule.effect, call, verdict.by, words)
-        if not broken:
+                broken_rules[rule.name] = Broken(rule.name, rule.effect, call, verdict.by, words)
+        if not broken_rules:
             return Judgment((), tuple(allowing)) if allowing else _NO_RULE
-        severest = sorted(broken.values(), key=lambda verdict: _SEVERITY[verdict.effect])
+        severest = sorted(broken_rules.values(), key=lambda verdict: _SEVERITY[verdict.effect])
         return Judgment(tuple(severest), tuple(allowing))
 
     def _start(self, event: str, tool: str, roles: _Roles, scene: Scene) -> None:

@@ -296,13 +296,13 @@ class _Ok(NamedTuple):
 class _NeedMonitor(Monitor):
     """`before` and `need`: the latest ok call of each needed tool decides."""
 
-    def __init__(self, rule: Rule, judged: CallPattern, needed: CallPattern) -> None:
+    def __init__(self, rule: Rule, judged_pattern: CallPattern, needed_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged, self.needed = judged, needed
+        self.judged, self.needed = judged_pattern, needed_pattern
         #: Whether it needs a message of the user, which has no outcome.
-        self.is_for_messages = all(part.tool == USER for part in needed.parts)
+        self.is_for_messages = all(part.tool == USER for part in needed_pattern.parts)
         #: A start uses up the need of its key.
-        self.counted = judged if rule.once else None
+        self.counted = judged_pattern if rule.once else None
 
     def clear(self) -> None:
         super().clear()
@@ -420,9 +420,9 @@ class _NeedMonitor(Monitor):
 class _AfterMonitor(_StartsMonitor):
     """`after` and `never`, and each order of a pair of `not_both`: no judged call after a counted one."""
 
-    def __init__(self, rule: Rule, judged: CallPattern, counted: CallPattern) -> None:
+    def __init__(self, rule: Rule, judged_pattern: CallPattern, counted_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged, self.counted = judged, counted
+        self.judged, self.counted = judged_pattern, counted_pattern
 
     @property
     def counted_fields(self) -> Fields:
@@ -439,9 +439,9 @@ class _NeverMonitor(Monitor):
 
     has_state = False
 
-    def __init__(self, rule: Rule, judged: CallPattern) -> None:
+    def __init__(self, rule: Rule, judged_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged = judged
+        self.judged = judged_pattern
 
     def judge(self, tool: str, scene: Scene) -> Refusal:  # noqa: ARG002
         return Refusal(f"{self.judged} is never allowed")
@@ -450,9 +450,9 @@ class _NeverMonitor(Monitor):
 class _CountMonitor(_StartsMonitor):
     """`at_most` and `of`: so many starts, or so much of a field, for each value of `per`."""
 
-    def __init__(self, rule: Rule, counted: CallPattern) -> None:
+    def __init__(self, rule: Rule, counted_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged = self.counted = counted
+        self.judged = self.counted = counted_pattern
         self._field = parse_path(rule.sum) if rule.sum else None
         self._most = 0 if isinstance(rule.at_most, UnsetType) else _amount(rule.at_most)
 
@@ -487,9 +487,9 @@ class _OweMonitor(_StartsMonitor):
 
     judges_answers = True
 
-    def __init__(self, rule: Rule, counted: CallPattern, needed: CallPattern) -> None:
+    def __init__(self, rule: Rule, counted_pattern: CallPattern, needed_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.counted, self.needed = counted, needed
+        self.counted, self.needed = counted_pattern, needed_pattern
 
     def clear(self) -> None:
         super().clear()
@@ -560,7 +560,10 @@ def make_monitors(rule: Rule, patterns: dict[str, tuple[CallPattern, ...]]) -> l
         case _:
             calls = patterns["not_both"]
             return [
-                _AfterMonitor(rule, judged, counted) for judged in calls for counted in calls if judged is not counted
+                _AfterMonitor(rule, judged_pattern, counted_pattern)
+                for judged_pattern in calls
+                for counted_pattern in calls
+                if judged_pattern is not counted_pattern
             ]
 
 

@@ -145,7 +145,7 @@ class OpenCallsStayOpen(WalkedMachine):
         *,
         status: CallStatus = CallStatus.ABORTED,
         waiting: CallStatus = CallStatus.ABORTED,
-        spent: Mapping[str, Spent] | None = None,
+        spent_by_call: Mapping[str, Spent] | None = None,
     ) -> None:
         pass
 

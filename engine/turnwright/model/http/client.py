@@ -148,20 +148,20 @@ class HttpModel:
         return await self._poster.post(renamed_body), renamed_body
 
     async def _continue_reply(
-        self, paused: ReplyStream, request: ModelRequest, body: bytes
+        self, paused_stream: ReplyStream, request: ModelRequest, body: bytes
     ) -> tuple[HttpResponse, ReplyStream, bytes] | None:
         """Request the rest of a paused reply to `body`, or repeat a request whose limit has another name.
 
         Returns None if the reply has ended, or if the server refuses the rest.
         """
-        if isinstance(paused.error, LimitFieldError) and not paused.progress:
+        if isinstance(paused_stream.error, LimitFieldError) and not paused_stream.progress:
             renamed_body = self._encoder.rename_limit(request, body)
             return (
                 None
                 if renamed_body is None
                 else (await self._poster.post(renamed_body), self._new_decoder(), renamed_body)
             )
-        resumption = paused.resumed(body)
+        resumption = paused_stream.resumed(body)
         if resumption is None:
             return None
         decoder, longer = resumption
@@ -171,7 +171,7 @@ class HttpModel:
             if not error.cause.may_pass:
                 _LOG.warning("model %s: the reply stays as it was paused, because %s", self.name, error)
                 return None
-            error.partial = paused.partial
+            error.partial = paused_stream.partial
             raise
 
 

@@ -279,11 +279,11 @@ def _refusal(cursor: sqlite3.Cursor, row: _FactsRow) -> TurnwrightError:
 
 def _row(claim: Claim, facts: Sequence[Fact], status: Status, at: float) -> _FactsRow:
     turn, epoch, author = claim.turn, claim.epoch, claim.unrecorded_owner
-    recorded = None if author is None else epoch
+    recorded_epoch = None if author is None else epoch
     state, reason = _texts(status)
     kinds, payloads = join_facts(facts)
     counts = status.steps, status.tool_calls
-    return (claim.seq + 1, kinds, payloads, at, state, reason, *counts, recorded, author, turn, epoch)
+    return (claim.seq + 1, kinds, payloads, at, state, reason, *counts, recorded_epoch, author, turn, epoch)
 
 
 def _texts(status: Status) -> tuple[str, str | None]:

@@ -84,9 +84,11 @@ def print_rules(totals: Totals, rules: RuleList, *, hide: Callable[[str], str]) 
     no_runs = OfRule()
     rows: Rows = []
     for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
-        broken = totals.rules.get(rule.name, no_runs)
-        failed = f"{broken.failed:,}" if labeled else "?"
-        rows.append((cut_line(hide(rule.name), _NAME), rule.effect, f"{broken.runs:,}", failed, f"{broken.calls:,}"))
+        rule_totals = totals.rules.get(rule.name, no_runs)
+        failures = f"{rule_totals.failed:,}" if labeled else "?"
+        rows.append(
+            (cut_line(hide(rule.name), _NAME), rule.effect, f"{rule_totals.runs:,}", failures, f"{rule_totals.calls:,}")
+        )
     _table("Rules", ("rule", "effect", ">runs", ">failed", ">calls"), rows)
     breaking = totals.breaking
     words = f"  {count(breaking.runs, 'run')} of {totals.runs:,} {'breaks' if breaking.runs == 1 else 'break'} a rule"

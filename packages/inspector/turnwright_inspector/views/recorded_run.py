@@ -198,8 +198,10 @@ def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[Recorde
 
 def _orphans(step: TrajectoryStep) -> Sequence[str]:
     call_ids = {call.tool_call_id for call in step.tool_calls or ()}
-    shared = shared_result(step) if call_ids else None
+    common_result = shared_result(step) if call_ids else None
     results = step.observation.results if step.observation else ()
     return [
-        text_of(result.content) for result in results if result.source_call_id not in call_ids and result is not shared
+        text_of(result.content)
+        for result in results
+        if result.source_call_id not in call_ids and result is not common_result
     ]

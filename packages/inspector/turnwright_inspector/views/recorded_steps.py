@@ -46,9 +46,9 @@ def paired(step: TrajectoryStep) -> Iterator[tuple[TrajectoryCall, TrajectoryRes
     results: dict[str | None, TrajectoryResult] = {}
     for result in step.observation.results if step.observation else ():
         results.setdefault(result.source_call_id, result)
-    shared = shared_result(step)
+    common_result = shared_result(step)
     for call in step.tool_calls or ():
-        yield call, results.get(call.tool_call_id, shared)
+        yield call, results.get(call.tool_call_id, common_result)
 
 
 def inner_of(result: TrajectoryResult | None, numbers: Mapping[str, int]) -> int | None:

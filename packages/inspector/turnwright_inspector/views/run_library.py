@@ -229,8 +229,8 @@ class RunLibrary:
         while self._unwanted:
             with suppress(TurnNotFoundError):  # deleted with its caller
                 await store.delete(self._unwanted.pop())
-        exported = await anyio.to_thread.run_sync(lambda: [file for file in changed_files if _is_exported(file)])
-        for file in exported:
+        exported_files = await anyio.to_thread.run_sync(lambda: [file for file in changed_files if _is_exported(file)])
+        for file in exported_files:
             read_file = _ReadFile(file)
             try:
                 lines = (await anyio.Path(file.path).read_bytes()).splitlines()
@@ -238,7 +238,7 @@ class RunLibrary:
             except (TurnwrightError, OSError) as error:
                 read_file.problems.append(Problem(file.path, str(error)))
             self._replace(read_file)
-        return [file for file in changed_files if file not in exported]
+        return [file for file in changed_files if file not in exported_files]
 
     def _read_file(self, file: FoundFile) -> None:
         read_file, place, name = _ReadFile(file), 0, ""

@@ -87,21 +87,21 @@ class StopReason:
 def stop_of(tab_context: TabContext) -> StopReason:
     """Explain the turn at the shown place: why it stopped, or what it does or waits for."""
     turn = tab_context.turn
-    folded = Transcript.of(turn.facts).turn
+    turn_state = Transcript.of(turn.facts).turn
     if turn.cut:
-        return _past(tab_context, folded)
-    if folded.state.outcome is not None:
-        return _over(tab_context, folded)
+        return _past(tab_context, turn_state)
+    if turn_state.state.outcome is not None:
+        return _over(tab_context, turn_state)
     waiting = tuple(_REQUESTED[item.kind] for item in turn.inbox if item.kind in _REQUESTED)
     requests = (f"Requested, and not read yet: {', '.join(waiting)}.",) if waiting else ()
-    stop = _at_work(tab_context, folded, requests)
-    near, share = find_nearest_limit(folded)
+    stop = _at_work(tab_context, turn_state, requests)
+    near, share = find_nearest_limit(turn_state)
     return replace(stop, **_limit(describe_nearest_limit(near), share))
 
 
-def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) -> StopReason:
+def _at_work(tab_context: TabContext, turn_state: Turn, further: tuple[str, ...]) -> StopReason:
     turn = tab_context.turn
-    if folded.state is State.PAUSED:
+    if turn_state.state is State.PAUSED:
         answers = answers_in(turn.inbox, turn.result.interrupts)
         waits = sum(interrupt.id not in answers for interrupt in turn.result.interrupts)
         title = describe_pause(waits)
@@ -110,9 +110,9 @@ def _at_work(tab_context: TabContext, folded: Turn, further: tuple[str, ...]) ->
             text = "Nothing runs, and no time is counted, until it is resumed."
         return StopReason("paused", title, text, "", further, turn.result.interrupts, fault=turn.fault)
     if turn.driven:
-        title, now, since = describe_activity(folded.state), *_now(turn)
+        title, now, since = describe_activity(turn_state.state), *_now(turn)
         return StopReason("running", title, now, "", further, fault=turn.fault, since=since)
-    return _undriven(tab_context, folded.state, further)
+    return _undriven(tab_context, turn_state.state, further)
 
 
 def _now(turn: TurnRecord) -> tuple[str, float]:
@@ -135,7 +135,7 @@ def _limit(words: str, share: float) -> _Limit:
     return _Limit(limit=words if near else "", limit_share=share if near else 0.0)
 
 
-def _over(tab_context: TabContext, folded: Turn) -> StopReason:
+def _over(tab_context: TabContext, turn_state: Turn) -> StopReason:
     turn, result = tab_context.turn, tab_context.turn.result
     reason, outcome = result.reason, result.outcome
     if reason is None or outcome is None:
@@ -152,7 +152,7 @@ def _over(tab_context: TabContext, folded: Turn) -> StopReason:
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return StopReason(
         str(outcome),
-        f"Done in {_work_of(result)}" if done else limit_reached(folded, reason),
+        f"Done in {_work_of(result)}" if done else limit_reached(turn_state, reason),
         "" if reason is EndReason.ANSWERED else meaning.means,
         "" if done else result.advice or meaning.next,
         tuple(further),
@@ -168,13 +168,20 @@ def _work_of(result: TurnResult) -> str:
     return describe_work(result.steps, result.tool_calls, [*tokens, seconds(result.seconds)])
 
 
-def _past(tab_context: TabContext, folded: Turn) -> StopReason:
+def _past(tab_context: TabContext, turn_state: Turn) -> StopReason:
     turn = tab_context.turn
-    near, share = find_nearest_limit(folded)
+    near, share = find_nearest_limit(turn_state)
     title = f"After fact {turn.at:,} of {turn.length:,}"
     limit = _limit(describe_nearest_limit(near), share)
     return StopReason(
-        "past", title, f"{describe_activity(folded.state)}.", "", (), turn.result.interrupts, fault=turn.fault, **limit
+        "past",
+        title,
+        f"{describe_activity(turn_state.state)}.",
+        "",
+        (),
+        turn.result.interrupts,
+        fault=turn.fault,
+        **limit,
     )
 
 

@@ -109,16 +109,16 @@ def _lost(turn: WitnessedTurn) -> Iterator[str]:
 
 def _run_again(turn: WitnessedTurn) -> Iterator[str]:
     results = {fact.call: seq for seq, fact in turn.journal if isinstance(fact, f.CallSettled)}
-    recorded: dict[int, int] = {}
+    result_seqs: dict[int, int] = {}
     last_seq = 0
     for line in turn.lines:
         if line.words[0] == "claimed":
-            recorded[line.process] = int(line.words[3])
+            result_seqs[line.process] = int(line.words[3])
         elif line.words[0] == "wrote":
             last_seq = max(last_seq, int(line.words[3]))
         elif line.words[3:] == ("start",):
             settle_seq = results.get(line.words[1])
-            if settle_seq is not None and settle_seq <= max(last_seq, recorded.get(line.process, 0)):
+            if settle_seq is not None and settle_seq <= max(last_seq, result_seqs.get(line.process, 0)):
                 yield f"{line.words[1]} ran again when its result was fact {settle_seq}"
 
 
@@ -190,13 +190,13 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
 
 def _accepted(turn: WitnessedTurn) -> dict[str, list[str]]:
     """Return the decisions that were acknowledged, by interrupt and approver. Posting the same again changes none."""
-    accepted: dict[str, list[str]] = {}
+    accepted_decisions: dict[str, list[str]] = {}
     for line in turn.lines:
         if line.words[0] == "posted" and line.words[2].startswith("answer:"):
-            decisions = accepted.setdefault(line.words[2].removeprefix("answer:"), [])
+            decisions = accepted_decisions.setdefault(line.words[2].removeprefix("answer:"), [])
             if decisions[-1:] != [line.words[3]]:
                 decisions.append(line.words[3])
-    return accepted
+    return accepted_decisions
 
 
 def _untold(turn: WitnessedTurn) -> Iterator[str]:

@@ -158,8 +158,8 @@ class StoreClient:
                 await store.release(claim, crashed=call.crashed)
                 return StoreResult()
             case Append():
-                ended = Status(State.ABORTED, call.number, 0, EndReason.ABORTED)
-                status = ended if call.ends else Status(State.STREAM, call.number)
+                end = Status(State.ABORTED, call.number, 0, EndReason.ABORTED)
+                status = end if call.ends else Status(State.STREAM, call.number)
                 claim.waiting = await store.append(claim, _facts(call.marks), status, call.consumed)
                 return StoreResult(seq=claim.seq, items=_ids(claim.waiting))
             case Post():

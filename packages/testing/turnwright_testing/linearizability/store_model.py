@@ -108,10 +108,10 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
             new = () if blocking else tuple(item for item in call.items if item[0] not in stored_items)
             yield StoreResult(items=blocking), state.with_turn(call.turn, turn._replace(items=turn.items + new))
         case Delete():
-            driven = _driven(state, turn)
-            if True in driven:
+            driven_values = _driven(state, turn)
+            if True in driven_values:
                 yield _BUSY, state
-            if False in driven:
+            if False in driven_values:
                 yield StoreResult(number=1), state.with_turn(call.turn, None)
         case Read():
             yield from ((result, state) for result in _read(state, turn, call))
@@ -120,10 +120,10 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
 
 
 def _claim(state: StoreState, turn: TurnState, call: TakeClaim) -> Allowed:
-    driven = {False} if turn.owner in call.abandoned else _driven(state, turn)
-    if True in driven:
+    driven_values = {False} if turn.owner in call.abandoned else _driven(state, turn)
+    if True in driven_values:
         yield _BUSY, state
-    if False in driven:
+    if False in driven_values:
         epoch, crashed = turn.epoch + 1, turn.owner is not None
         result = StoreResult(epoch=epoch, seq=len(turn.marks), items=turn.ids, flag=crashed)
         yield result, state.with_turn(call.turn, turn._replace(epoch=epoch, owner=call.owner))

@@ -23,16 +23,16 @@ def checks_of(world: World) -> list[Check]:
     problems_by_claim: dict[str, list[str]] = {claim: list(world.violations.get(claim, ())) for claim in CLAIMS}
     known_claims: set[str] = {*CLAIMS}
     for turn in world.disk.turns_now():
-        driven = _driven(world, turn)
+        driven_turn = _driven(world, turn)
         for invariant in INVARIANTS:
             if invariant not in _LEFT_OUT:
-                check = invariant(driven)
+                check = invariant(driven_turn)
                 problems = problems_by_claim.setdefault(check.claim, [])
                 if check.verdict is Verdict.VIOLATED:
                     problems.append(f"turn {turn}: {check.detail}")
                 if check.verdict is not Verdict.INCONCLUSIVE:
                     known_claims.add(check.claim)
-        problems_by_claim[MODEL_CALLS] += _too_many_calls(world, turn, driven)
+        problems_by_claim[MODEL_CALLS] += _too_many_calls(world, turn, driven_turn)
     problems_by_claim[KEEPS] += [*_lost_messages(world), *_lost_results(world)]
     return [_check(claim, problems, is_known=claim in known_claims) for claim, problems in problems_by_claim.items()]
 
@@ -61,11 +61,11 @@ def _offered(world: World) -> dict[str, Tool]:
     return {tool.name: tool for tool in world.tools if may_use(tool.name, delegates=tool.delegates)}
 
 
-def _too_many_calls(world: World, turn: str, driven: Driven) -> Iterator[str]:
+def _too_many_calls(world: World, turn: str, driven_turn: Driven) -> Iterator[str]:
     """Model calls stay within the formula, and one more for each driver that was cut off in the middle of one."""
-    started = driven.facts[0][1]
-    if driven.requests is not None and isinstance(started, f.TurnStarted):
-        most, request_count = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven.requests)
+    started = driven_turn.facts[0][1]
+    if driven_turn.requests is not None and isinstance(started, f.TurnStarted):
+        most, request_count = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven_turn.requests)
         if request_count > most:
             yield f"turn {turn}: {request_count} model calls, of {most}"
 
