@@ -1,7 +1,6 @@
 """Parts of a page are replaced, with a real browser: a failed or late response removes nothing."""
 
 import re
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -14,6 +13,17 @@ from .stage import DONE, TOKEN, Stage, visiting
 
 WAITS = asks_for(("wait_here", {"word": "a"}))
 ASKS = asks_for(("delete_file", {"path": "old.log"}))
+#: Notes in `window.waits` how long, by the page's clock, the page waited after an answer until it fetched itself again.
+NOTED = """{
+    window.waits = [];
+    let answered = 0;
+    const send = window.fetch;
+    window.fetch = async (address, options) => {
+        if (new URL(address, location).pathname !== location.pathname) return send(address, options);
+        waits.push(Date.now() - answered);
+        try { return await send(address, options); } finally { answered = Date.now(); }
+    };
+}"""
 TROUBLE = "<!doctype html><html><body><main><h1>The store cannot be read</h1><p>It is locked.</p></main></body></html>"
 
 
@@ -70,6 +80,12 @@ def of(turn: str) -> re.Pattern[str]:
     return re.compile(rf"/turns/{re.escape(turn)}(\?|$)")
 
 
+def wait_for_retry(page: Page, turn: str, milliseconds: int) -> None:
+    """Let the page's clock, which the test installed, go on until the page tries again, and wait for the answer."""
+    with page.expect_response(of(turn)):
+        page.clock.run_for(milliseconds)
+
+
 def current_step(page: Page, title: str) -> None:
     expect(page.locator("#steps [aria-current] .step-title")).to_have_text(title)
 
@@ -86,6 +102,7 @@ def test_slow_request_is_shown_as_busy(page: Page, stage: Stage) -> None:
 
 
 def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page, stage: Stage) -> None:
+    page.clock.install()
     with stage.playing(WAITS, WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
         expect(page.locator("#step-1")).to_be_visible()
@@ -95,6 +112,8 @@ def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page,
         expect(notice).to_contain_text("The store cannot be read: It is locked. This is the state of")
         expect(page.locator("#says")).to_contain_text("Not up to date.")
         expect(page.locator("#step-1")).to_be_visible()
+        wait_for_retry(page, turn, 1000)
+        wait_for_retry(page, turn, 2000)
         expect(page.locator("#step-2")).to_be_visible()
         expect(notice).to_be_hidden()
         assert len(failed) == 2
@@ -103,36 +122,38 @@ def test_turn_stays_visible_while_the_store_fails_and_then_continues(page: Page,
 
 
 def test_wait_to_try_again_grows_and_need_not_be_waited_for(page: Page, stage: Stage) -> None:
+    page.clock.install()
+    page.add_init_script(NOTED)
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.goto(stage.url(turn))
-        request_times: list[float] = []
-        page.on(
-            "request", lambda request: request_times.append(time.monotonic()) if of(turn).search(request.url) else None
-        )
         failing(page, of(turn), times=4)
+        page.evaluate("waits.length = 0")
         stage.gate.let_one_through(stage.portal)
         expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
-        while len(request_times) < 3:
-            page.wait_for_timeout(100)
-        page.get_by_role("button", name="Try now").click()
-        page.wait_for_timeout(300)
-        assert len(request_times) == 4
+        wait_for_retry(page, turn, 1000)
+        wait_for_retry(page, turn, 2000)
+        with page.expect_response(of(turn)):
+            page.get_by_role("button", name="Try now").click()
+        page.clock.run_for(300)
+        _, first, second, _ = page.evaluate("waits")
+        assert second > 1.3 * first
         page.get_by_role("button", name="Try now").click()
         expect(page.locator("#step-2")).to_be_visible()
         expect(page.get_by_role("region", name="Not up to date.")).to_be_hidden()
-        assert request_times[2] - request_times[1] > 1.3 * (request_times[1] - request_times[0])
 
 
 def test_list_stays_visible_while_the_store_fails(page: Page, stage: Stage) -> None:
     stage.play("Done.", prompt="The first of them.")
-    page.goto(f"{stage.address}/")
-    expect(page.locator("#turns")).to_contain_text("The first of them.")
+    page.clock.install()
     # It asks once for what happened before somebody watched.
-    page.wait_for_timeout(500)
+    with page.expect_request_finished(lambda request: request.resource_type == "fetch"):
+        page.goto(f"{stage.address}/")
+    expect(page.locator("#turns")).to_contain_text("The first of them.")
     failed = failing(page, re.compile(rf"{re.escape(stage.address)}/$"), times=1)
     stage.play("Done.", prompt="The second of them.")
     expect(page.get_by_role("region", name="Not up to date.")).to_be_visible()
     expect(page.locator("#turns")).to_contain_text("The first of them.")
+    page.clock.run_for(1000)
     expect(page.locator("#turns")).to_contain_text("The second of them.")
     assert len(failed) == 1
 
@@ -278,15 +299,19 @@ def test_live_updates_continue_after_a_refused_connection(page: Page, stage: Sta
         else:
             route.continue_()
 
+    page.clock.install()
     with stage.playing(WAITS, WAITS, "Done.") as turn:
         page.route(re.compile("/live"), answer)
-        page.goto(stage.url(turn))
+        with page.expect_response(re.compile("/live")):
+            page.goto(stage.url(turn))
         expect(page.locator("#step-1")).to_be_visible()
         stage.gate.let_one_through(stage.portal)
+        with page.expect_response(re.compile("/live")):
+            page.clock.run_for(1000)
         expect(page.locator("#step-2")).to_be_visible()
-        while len(refused) < 2:
-            page.wait_for_timeout(50)
-        page.wait_for_timeout(2500)
+        assert len(refused) == 2
+        with page.expect_response(re.compile("/live")):
+            page.clock.run_for(2000)
         stage.gate.let_one_through(stage.portal)
         expect(page.locator("#stop-title")).to_have_text(DONE)
 
