@@ -50,7 +50,7 @@ def test_verify_shows_progress_before_the_first_finished_walk(cli: "Cli") -> Non
 
 @pytest.mark.slow
 def test_progress_is_not_drawn_without_a_terminal(cli: "Cli") -> None:
-    done = cli.run("verify", "--can-reach", "cap_hit/budget", "--json")
+    done = cli.run("verify", "--bound", "0", "--can-reach", "deadline", "--with", "seconds=9", "--json")
     assert done.code == 0
     assert done.err == ""
     assert done.events[0]["reached"]

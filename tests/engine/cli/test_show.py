@@ -1,12 +1,13 @@
 """`turnwright show`: one turn as its store has it, for people and for programs."""
 
+import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.servers.forked_python import PATIENCE, Python
 
 from turnwright.cli.show import journal_lines
 from turnwright.store import ClaimSpan
@@ -172,19 +173,14 @@ def test_help_warns_about_secrets_in_a_printed_test(cli: "Cli") -> None:
 def test_closed_reader_is_no_error(cli: "Cli", capped: "Done", command: list[str]) -> None:
     """`| true`: nobody ever reads."""
     arguments = [part.format(turn=capped.turn) for part in command]
-    with subprocess.Popen(
-        [sys.executable, "-m", "turnwright", *arguments],
-        cwd=cli.folder,
-        env=cli.env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdout.close()
-        err = process.stderr.read()
-    assert (process.returncode, err) == (1, "")
+    reader, out = os.pipe()
+    os.close(reader)
+    with Path(os.devnull).open() as stdin, os.fdopen(out, "w") as stdout, (cli.folder / "err").open("w+") as stderr:
+        streams = (stdin.fileno(), stdout.fileno(), stderr.fileno())
+        process = Python(None).begin(["-m", "turnwright", *arguments], streams, cli.env, cli.folder)
+        code = process.wait(PATIENCE)
+        stderr.seek(0)
+        assert (code, stderr.read()) == (1, "")
 
 
 DRAWING = """
