@@ -180,6 +180,10 @@ SCENES: Final[Mapping[str, Scene]] = {
     ),
     "unchecked_boxes": Scene("invariant_shipments_are_small", (SceneTurn((_ask("ship", pieces=49), "Done.")),)),
     "unguarded_loop": Scene("the turn has ", (SceneTurn((_ask("search", query="holidays"),)),)),
+    "unlisted_answer": Scene(
+        "order_tea raises KeyError",
+        (SceneTurn((_ask("order_tea", cups=2), "Done."), answers=({"question-1": "medium"},)),),
+    ),
     "unowned_order": Scene(
         "invariant_orders_are_canceled_by_their_customers",
         (SceneTurn((_ask("cancel_order", order="B1"), "Done."), metadata={"customer": "ann"}),),

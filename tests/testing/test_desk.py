@@ -44,7 +44,7 @@ from turnwright_testing import EngineParts
 from turnwright_testing.desk import CaseFailedError, Desk, DeskReport, Visit, assert_case, fuzz_desk, load_desk
 from turnwright_testing.desk.domain import Arguments, Domain, Memory
 from turnwright_testing.desk.fuzz import as_test
-from turnwright_testing.desk.world import sizes_of
+from turnwright_testing.desk.world import amounts_of, sizes_of
 
 #: The outside world of the tools below.
 BOOKINGS: Final[list[str]] = []
@@ -466,6 +466,42 @@ def test_effect_before_a_question_that_is_repeated_is_a_fault(guarded: bool, cou
     place = "FREE.tables" if counted else "HOLDS"
     assert (report.fault is None) is guarded
     assert guarded or str(report.fault).startswith(f"hold: call call00001 changes {place} (")
+
+
+class Account:
+    """An object without `__dict__`."""
+
+    __slots__ = ("cents",)
+
+    def __init__(self) -> None:
+        self.cents = 500
+
+
+def test_amounts_are_sizes_and_numbers() -> None:
+    """Those of containers, of objects, and of the columns of a database."""
+    with closing(sqlite3.connect(":memory:")) as database:
+        database.executescript("CREATE TABLE sales (item, cents); INSERT INTO sales VALUES ('tea', 3), ('cake', 4)")
+        module = module_with(__name__=__name__, DATABASE=database, ACCOUNTS={"ann": Account()}, OPEN=2)
+        amounts = amounts_of([module])
+    assert amounts == {
+        "ACCOUNTS": 1,
+        "ACCOUNTS.ann.cents": 500,
+        "DATABASE.sales": 2,
+        "DATABASE.sales.1": 0,
+        "DATABASE.sales.2": 7,
+        "OPEN": 2,
+    }
+
+
+def test_person_may_answer_another_text_than_a_choice() -> None:
+    prices = {"small": 3, "large": 5}
+
+    @tool
+    async def order_tea(ctx: ToolContext) -> str:
+        """Order tea."""
+        return str(prices[ctx.ask("Small or large?", [*prices])])
+
+    assert fault_of(order_tea).startswith("order_tea: raises KeyError: ")
 
 
 LOCKS: Final = (

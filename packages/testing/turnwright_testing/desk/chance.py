@@ -37,6 +37,8 @@ _INTERJECTS: Final = 0.08
 #: The calls among which a process dies, or a person interjects.
 _MOST_CALLS: Final = 3
 _TEXTS: Final = ("yes", "no", "")
+#: How often a person answers another text than the choices of a question.
+_UNLISTED: Final = 0.15
 #: A plain prompt, which is drawn more often than each of the others.
 _PLAIN: Final = "hi"
 #: How often a person approves equal calls too, and how often the model then repeats its calls.
@@ -134,7 +136,8 @@ class Chance:
         decision = random.choice(ANSWERABLE[interrupt.kind])
         if interrupt.kind is InterruptKind.QUESTION:
             texts = self._domain.texts if self._domain.texts and random.random() < _ANSWERS else _TEXTS
-            return Answer(decision, random.choice(interrupt.choices or texts))
+            is_listed = interrupt.choices and random.random() >= _UNLISTED
+            return Answer(decision, random.choice(interrupt.choices if is_listed else texts))
         if interrupt.kind is InterruptKind.APPROVAL and decision is Decision.APPROVE:
             return self._approval(interrupt)
         return Answer(decision)

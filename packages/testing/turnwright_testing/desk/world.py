@@ -63,9 +63,19 @@ def sizes_of(modules: Sequence[ModuleType], is_lasting: bool = False) -> dict[st
 
 
 def amounts_of(modules: Sequence[ModuleType]) -> dict[str, float]:
-    """Return `sizes_of` the modules, and their numbers, each by its place, as `BALANCES.ann`."""
-    leaves = leaves_of(modules)
-    return sizes_of(modules) | {name: leaf for name, leaf in leaves if isinstance(leaf, int | float)}
+    """Return `sizes_of` the modules, and their numbers, each by its place: `BALANCES.ann`, `DATABASE.accounts.2`.
+
+    The number of a column is the sum of its numbers.
+    """
+    amounts: dict[str, float] = dict(sizes_of(modules))
+    for name, leaf in leaves_of(modules):
+        if isinstance(leaf, int | float):
+            amounts[name] = leaf
+        elif isinstance(leaf, sqlite3.Connection | Path):
+            for table, rows in rows_of(leaf, _MOST_ROWS):
+                for place, column in enumerate(zip(*rows, strict=True), start=1):
+                    amounts[f"{name}.{table}.{place}"] = sum(cell for cell in column if isinstance(cell, int | float))
+    return amounts
 
 
 def leaves_of(modules: Sequence[ModuleType]) -> Iterator[tuple[str, object]]:
@@ -86,7 +96,9 @@ def _leaves(place: str, value: object, modules: Collection[str], depth: int) -> 
     elif isinstance(value, list | tuple):
         items = enumerate(value)
     elif type(value).__module__ in modules or (isinstance(value, type) and value.__module__ in modules):
-        items = [item for item in getattr(value, "__dict__", {}).items() if not item[0].startswith("__")]
+        slots = () if isinstance(value, type) else getattr(value, "__slots__", ())
+        fields = {**getattr(value, "__dict__", {}), **{slot: getattr(value, slot, None) for slot in slots}}
+        items = [item for item in fields.items() if not item[0].startswith("__")]
     else:
         yield place, value
     for key, item in [*items][:_MOST_ROWS]:
