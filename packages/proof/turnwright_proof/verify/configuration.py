@@ -8,15 +8,16 @@ also leaves out:
   which call waits for which answer; an input names one call and changes only that one. So a permutation of two calls in
   the same condition maps each continuation of one configuration to one of the other, with the same rows and ranks. The
   multiset of conditions is enough, and the environment needs to act on only one call of each condition.
-- *Calls with a result.* No input may name them any more (`InvalidCallError`), and no guard counts them.
+- *Calls with a result.* No input may name them any more (`InvalidCallError`), and no guard counts them. Only whether
+  one of the step's calls ran is kept, where idle steps are limited.
 - *Counts without a limit:* calls without `tool_calls`. Only `calls_spent` and the places left read them, and neither
   can change within a walk.
 - *Usage above a limit,* and how often a call was started or answered: only facts and texts have it.
 - *The evidence of rules:* only their verdicts name earlier calls. Of their orders only the relations count.
 - *Rounds that cannot become part of a loop any more* (`loops_ahead`), and stalls that only give a hint.
 
-The unreduced key keeps all of these. A test walks several cases with both keys and compares ends, rows and the longest
-path in model calls.
+The unreduced key keeps all of these. A test walks several cases with both keys: from configurations with equal reduced
+keys, inputs take the same rows to equal keys, and both walks have the same ends, rows and longest path in model calls.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -75,6 +76,7 @@ def key_of(turn: Turn) -> Key:
         turn.carried,
         loops_ahead(turn),
         _results(turn),
+        counters.idle_limit > 0 and turn.idles,
         turn.rounds.tools,
         stalls_ahead(turn),
         turn.always_for,
@@ -101,7 +103,7 @@ def loops_ahead(turn: Turn) -> Key:
         return ()
     # In STREAM and COMPACT the reply of the started step is still missing, and its results until its end.
     started = turn.state is State.STREAM or turn.state is State.COMPACT
-    to_come = turn.counters.steps_left + (started or turn.limits.results_decide)
+    to_come = turn.counters.steps_left + (started or (turn.limits.results_decide and turn.step_open))
     return _ahead(threshold, rounds, to_come)
 
 
