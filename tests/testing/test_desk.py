@@ -478,7 +478,7 @@ class Account:
 
 
 def test_amounts_are_sizes_and_numbers() -> None:
-    """Those of containers, of objects, and of the columns of a database."""
+    """Containers, objects and the columns of a database have them."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript("CREATE TABLE sales (item, cents); INSERT INTO sales VALUES ('tea', 3), ('cake', 4)")
         module = module_with(__name__=__name__, DATABASE=database, ACCOUNTS={"ann": Account()}, OPEN=2)
