@@ -125,7 +125,7 @@ class ConformingMachine(WalkedMachine):
         if self._part is None:
             self._part = _Part(turn.state, _read(turn), _passing(turn.counters))
             self._steps.append(self._part)
-        before = _Watched(*_watched(turn.counters))
+        before = _watched(turn.counters)
         super()._emit(fact)
         self._part.add(fact, before, turn)
 
@@ -153,15 +153,15 @@ class _Part:
         self.inputs = _NO_INPUTS.copy()
         self.name = ""
 
-    def add(self, fact: f.Fact, before: "_Watched", turn: Turn) -> None:
+    def add(self, fact: f.Fact, watched: tuple[int, ...], turn: Turn) -> None:
         """Note a fact, with the watched values before it and the turn after it: the move's inputs follow from them."""
         self.after = _read(turn)
         if self.row is not None and type(fact) not in _SHOWING:
             if type(fact) is f.TurnEnded and self.row.trigger is Trigger.ABORT:
                 self.inputs["given"] = NUMBER_OF[fact.reason]
             return
-        after, inputs = _Watched(*_watched(turn.counters)), self.inputs
-        fell = [name for name, old, new in zip(_OF_CALLS, before, after, strict=False) if new < old]
+        inputs, before, after = self.inputs, _Watched(*watched), _Watched(*_watched(turn.counters))
+        fell = after.names_below(before) if before != after else []
         match fact:
             case f.ModelReplied():
                 inputs |= {"runs": after.ready, "answers": after.answering, "lends": after.lent}
@@ -338,6 +338,10 @@ class _Watched(NamedTuple):
     doom: int
     second_try: int
     final: int
+
+    def names_below(self, before: "_Watched") -> list[str]:
+        """Return the counts of calls, but `lent`, that are lower than before."""
+        return [name for name, old, new in zip(_OF_CALLS, before, self, strict=False) if new < old]
 
 
 _watched: Final[Callable[[Counters], tuple[int, ...]]] = attrgetter(*BATCH, *_Watched._fields[len(BATCH) :])
