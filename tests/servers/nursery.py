@@ -168,6 +168,15 @@ async def run_first_turn() -> None:
 LATER: Final[dict[bytes, Callable[[], None]]] = {
     b"--mcp": partial(prepare, ("mcp.client.stdio", "turnwright.tools.mcp.connect")),
     b"acp": partial(prepare, ("acp", "turnwright_protocols.acp.acp_agent")),
+    b"auto_instrumentation": partial(
+        prepare,
+        (
+            "opentelemetry.distro",
+            *(f"opentelemetry.exporter.otlp.proto.http.{kind}_exporter" for kind in ("metric", "trace")),
+            "opentelemetry.instrumentation.auto_instrumentation",
+            "turnwright.otel.instruments",
+        ),
+    ),
     b"fuzz": prepare_fuzzing,
     b"postgresql:": partial(prepare, ("psycopg_pool", "turnwright.store.postgres.store")),
     b"protocols.subject": partial(

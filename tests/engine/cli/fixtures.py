@@ -32,6 +32,13 @@ from tests.servers.postgres_server import PostgresServer
 SECRET = "sk-secret-0123456789abcdef"  # noqa: S105 (nobody's)
 #: The program of OpenTelemetry that configures its SDK, and then starts a command.
 INSTRUMENT = (str(Path(sys.executable).with_name("opentelemetry-instrument")),)
+#: What that program has the command do first.
+INSTRUMENTED = """
+from opentelemetry.instrumentation.auto_instrumentation import initialize
+initialize()
+from turnwright.cli import main
+main()
+"""
 
 #: What an answer is made of: bytes to send, seconds to be silent, None to stay silent until the client has gone.
 Move = bytes | float | None
@@ -300,7 +307,7 @@ class Options(TypedDict, total=False):
     fresh: bool
     """Begin with a new interpreter."""
     instrumented: bool
-    """Begin with a new interpreter, which `opentelemetry-instrument` starts."""
+    """Configure the SDK of OpenTelemetry first; in a new interpreter, by `opentelemetry-instrument`."""
     terminal: bool
     """The output goes to a terminal."""
 
@@ -326,11 +333,12 @@ class Cli:
             for descriptor in (to_out, to_err):
                 ours.callback(os.close, descriptor)
             streams = (stdin.fileno(), to_out, to_err)
-            if options.get("instrumented"):
+            fresh, instrumented = options.get("fresh", False), options.get("instrumented", False)
+            if fresh and instrumented:
                 process: Process = spawn([*INSTRUMENT, sys.executable, *words], streams, env, folder)
             else:
-                python = Python(None) if options.get("fresh") else self.python
-                process = python.begin(words, streams, env, folder)
+                program = ["-c", INSTRUMENTED, *words[2:]] if instrumented else words
+                process = (Python(None) if fresh else self.python).begin(program, streams, env, folder)
         child = Child(process, os.fdopen(out, encoding="utf-8"), os.fdopen(err, encoding="utf-8"))
         self.children.append(child)
         return child

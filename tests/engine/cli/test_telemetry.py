@@ -97,7 +97,7 @@ def test_run_sends_spans_and_metrics_to_a_collector(cli: "Cli", endpoint: "Endpo
     """A tool's own span is below its call, and no text of the conversation is sent."""
     endpoint.calls(("look", {"place": 1})).says("Done.")
     with collector(sink, cli.folder) as url:
-        done = cli.run(*RUN, instrumented=True, env=sent_to(url))
+        done = cli.run(*RUN, instrumented=True, fresh=True, env=sent_to(url))
         assert (done.code, done.err) == (0, "")
         cli.await_until(lambda: len(sink.spans) == 5 and sink.metrics)
     names = {span.span_id: span.name for span in sink.spans}
@@ -132,7 +132,7 @@ def test_resume_sends_the_rest_of_the_turn(cli: "Cli", endpoint: "Endpoint", sin
 def test_worker_sends_telemetry_when_stopped_by_sigterm(cli: "Cli", endpoint: "Endpoint", sink: Sink) -> None:
     turn = submit_to(cli.folder)
     endpoint.says("Done.")
-    worker = cli.start("worker", "--tools", "mine.py", "--json", instrumented=True, env=sent_to(sink.url))
+    worker = cli.start("worker", "--tools", "mine.py", "--json", instrumented=True, fresh=True, env=sent_to(sink.url))
     worker.until("settled")
     done = worker.terminate().done()
     assert (done.code, done.err) == (0, "")
