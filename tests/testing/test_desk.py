@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -466,6 +467,25 @@ def test_effect_before_a_question_that_is_repeated_is_a_fault(guarded: bool, cou
     place = "FREE.tables" if counted else "HOLDS"
     assert (report.fault is None) is guarded
     assert guarded or str(report.fault).startswith(f"hold: call call00001 changes {place} (")
+
+
+def test_note_before_a_question_is_judged_by_its_invariant() -> None:
+    """A test may note each time that a person is to be asked."""
+
+    @tool
+    async def hold(ctx: ToolContext) -> str:
+        """Hold a table."""
+        BOOKINGS.append(ctx.call_id)
+        return ctx.ask("Where?")
+
+    def invariant_asked() -> None:
+        assert not [name for name in BOOKINGS if not name]
+
+    module = here()
+    vars(module).update(BOOKINGS=BOOKINGS)
+    desk = Desk(Agent(name="Desk"), (hold,), modules=(module,), reset=BOOKINGS.clear)
+    assert str(fuzz_desk(desk, examples=10, seed=1).fault).startswith("hold: call call00001 changes BOOKINGS (")
+    assert fuzz_desk(replace(desk, invariants=(invariant_asked,)), examples=10, seed=1).fault is None
 
 
 class Account:

@@ -138,7 +138,7 @@ class Rehearsal:
         self._own_words = OwnWords()
         self._checks = Checks(desk.invariants, reached, self._own_words)
         self._disk: Store = MemoryStore()
-        self._tool_watch = ToolWatch(desk.modules, desk.files, self._note)
+        self._tool_watch = ToolWatch(desk, self._note)
         self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
         self._agent = without_models(desk.agent)
         self._agents = [

@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType, ModuleType
+from types import CodeType, FrameType
 from typing import Final, Protocol
 
 import anyio
@@ -24,9 +24,10 @@ from turnwright.tools.errors import holds
 from turnwright_states import Decision
 from turnwright_states.limits import TOOL_TIMEOUT
 
+from .desk import Desk
 from .hang_watch import BlockedLoopError, voluntary_waits
 from .locks import held_locks
-from .world import amounts_of, changes
+from .world import amounts_of, changes, sizes_of
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
 _ASLEEP: Final = 0.1
@@ -66,16 +67,20 @@ class OnFault(Protocol):
 
 
 class ToolWatch:
-    """Watches the tools of a desk with these modules and files, and calls `on_fault` with their faults."""
+    """Watches the tools of a desk, and calls `on_fault` with their faults."""
 
-    def __init__(self, modules: Sequence[ModuleType], files: frozenset[str], on_fault: OnFault) -> None:
+    def __init__(self, desk: Desk, on_fault: OnFault) -> None:
         self.running: dict[tuple[str, str], Work] = {}
         #: The calls that have an approval as their answer, which they do not have by themselves.
         self.approved: set[tuple[str, str]] = set()
-        self.files = files
+        self.files = desk.files
         #: The number of the question at which each call paused, and what it changed before.
         self._pauses: dict[tuple[str, str], tuple[int, Mapping[str, float]]] = {}
-        self._modules = modules
+        self._modules = desk.modules
+        #: The names that invariants read.
+        self._judged = {
+            name for invariant in desk.invariants for name in _names_in(getattr(invariant, "__code__", None))
+        }
         self._on_fault = on_fault
 
     def watch(self, tool: Tool) -> Tool:
@@ -139,15 +144,17 @@ class ToolWatch:
     def _compare(self, work: Work) -> None:
         """Compare what a call changed before a question, which has its answer, with the change before it paused there.
 
-        The call runs from its beginning again: what it changes before its question, it changes once for each run.
+        The call runs from its beginning again: what it changes before its question, it changes once for each run. Data
+        whose size an invariant knows may be notes of a test: the invariant judges them.
         """
         work.questions += 1
         number, earlier_changes = self._pauses.get((work.turn, work.call), (0, {}))
         if not work.is_alone or number != work.questions:
             return
-        now = amounts_of(self._modules)
+        now, sizes = amounts_of(self._modules), sizes_of(self._modules)
         for name, change in changes(work.amounts, now).items():
-            if earlier_changes.get(name) == change:
+            is_judged = name in sizes and name.partition(".")[0] in self._judged
+            if earlier_changes.get(name) == change and not is_judged:
                 text = f"call {work.call} changes {name} ({work.amounts[name]} to {now[name]}) before its question"
                 self._on_fault(work.tool, "repeats an effect", f"{text}, and again when it is answered")
 
@@ -205,6 +212,14 @@ class _Sections:
                 resume = partial(self._work.throw, error)
             else:
                 resume = partial(self._work.send, value)
+
+
+def _names_in(code: object) -> Iterator[str]:
+    """Yield the names that a function reads from its module."""
+    if isinstance(code, CodeType):
+        yield from code.co_names
+        for constant in code.co_consts:
+            yield from _names_in(constant)
 
 
 def place_of_error(error: BaseException, files: frozenset[str]) -> str:
