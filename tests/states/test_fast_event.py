@@ -56,7 +56,7 @@ def fired(chart: Chart, state: State, trigger: Trigger, counters: Counters) -> t
 
 @pytest.mark.parametrize("state", State)
 def test_fast_and_stock_events_take_the_same_row(state: State) -> None:
-    """Every trigger, in every small configuration of what its guards read: these stand for all values."""
+    """Every trigger, in every small configuration of what its guards read: a result for these holds for all values."""
     rows_taken = set()
     for trigger in Trigger:
         group = [Placed(place, row) for place, row in enumerate(ROWS) if (row.source, row.trigger) == (state, trigger)]
