@@ -17,7 +17,7 @@ from typing import Final
 import anyio.to_thread
 import pytest
 import uvicorn
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.inspector.browser.conftest import FLAGS
 from tests.inspector.browser.stage import CHROMIUM
 from tests.protocols.judge import NODE, NODE_MODULES
@@ -56,8 +56,15 @@ def released() -> threading.Event:
     return threading.Event()
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A browser for all tests of the page."""
+    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS) as browser:
+        yield browser
+
+
 @pytest.fixture
-def page(built: Path, released: threading.Event) -> Iterator[Page]:
+def page(browser: Browser, built: Path, released: threading.Event) -> Iterator[Page]:
     """The page of a new chat."""
 
     @tool
@@ -69,15 +76,12 @@ def page(built: Path, released: threading.Event) -> Iterator[Page]:
 
     tools = [wait, *(own_tool for own_tool in TOOLS if own_tool.name != "wait")]
     engine = Engine(model=ScriptedModel(reply, repeat=True, stream_calls=True), tools=tools)
-    with serving(engine, built) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        new_page = browser.new_page()
+    with serving(engine, built) as address, browser.new_page() as new_page:
         new_page.set_default_timeout(60_000)
         expect.set_options(timeout=60_000)
         new_page.goto(address)
         yield new_page
         released.set()
-        browser.close()
 
 
 @contextmanager
