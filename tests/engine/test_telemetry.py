@@ -64,9 +64,9 @@ class Stretch:
         self.ear.hear("leave turn")
         return True  # which would swallow what is raised
 
-    def judged(self, judged: JudgedCall) -> None:
+    def judged(self, judged_call: JudgedCall) -> None:
         """See `TurnTelemetry.judged`."""
-        assert judged.decisions
+        assert judged_call.decisions
         self.ear.hear("judged")
 
     def moved(self, move: Move) -> None:

@@ -84,8 +84,8 @@ class HostileTelemetry:
     def __exit__(self, *_: object) -> None:
         spoil(self.work)
 
-    def judged(self, judged: JudgedCall) -> None:
-        spoil(judged)
+    def judged(self, judged_call: JudgedCall) -> None:
+        spoil(judged_call)
 
     def moved(self, move: Move) -> None:
         spoil((move, self.work.turn))

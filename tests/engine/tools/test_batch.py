@@ -160,8 +160,8 @@ class Judge:
         self.judged.append(call.name)
         return BeforeCall(call.arguments)
 
-    async def after(self, call: Call, batch: BatchContext, settled: CallSettledInput) -> CallSettledInput:  # noqa: ARG002 (given)
-        return settled
+    async def after(self, call: Call, batch: BatchContext, event: CallSettledInput) -> CallSettledInput:  # noqa: ARG002 (given)
+        return event
 
 
 @pytest.mark.parametrize("parallel", [1, 2])

@@ -22,9 +22,9 @@ class DeafMachine(WalkedMachine):
     __slots__ = ()
 
     def _judge_call(
-        self, event: CallStartedInput | CallWaitingInput, call: Call, changed: object
+        self, event: CallStartedInput | CallWaitingInput, call: Call, new_arguments: object
     ) -> tuple[facts.RuleVerdict, ...] | None:
-        del event, call, changed
+        del event, call, new_arguments
         return ()
 
 
@@ -44,9 +44,9 @@ class TrustingMachine(WalkedMachine):
     __slots__ = ()
 
     def _judge_start(
-        self, event: CallStartedInput, call: Call, changed: "JsonObject | None"
+        self, event: CallStartedInput, call: Call, new_arguments: "JsonObject | None"
     ) -> tuple[facts.RuleVerdict, ...] | None:
-        return super()._judge_call(event, call, changed)
+        return super()._judge_call(event, call, new_arguments)
 
 
 def walk(*rules: Rule, machine: type[WalkedMachine] = WalkedMachine, most: int = 2_000) -> list[RuleResult]:

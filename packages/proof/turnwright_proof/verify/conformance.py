@@ -388,7 +388,7 @@ def _check_batch(turn: Turn) -> None:
                 counts["crash_paid"] += call.crash_paid
             case _:
                 counts["asking_counted" if call.counted else "asking"] += 1
-    counted = dict(zip(BATCH, _batch_counts(turn.counters), strict=True))
+    counted: Values = dict(zip(BATCH, _batch_counts(turn.counters), strict=True))
     if counts != counted:
         raise ConformanceError(f"the batch has {_shown(counts)}, and the counters say {_shown(counted)}")
 
