@@ -3,7 +3,6 @@
 The engine imports none of them. A package adds a command by an entry point of the group `turnwright.commands`.
 """
 
-import shlex
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
@@ -57,6 +56,8 @@ def import_part(module: str, user: str) -> ModuleType:
 
 def missing_package(user: str, package: str) -> ConfigError:
     """Make the error of a command or a flag whose package is not installed. `package` may have an extra."""
+    import shlex  # noqa: PLC0415 (the help needs none of it)
+
     name = package.partition("[")[0]
     folders = [f"packages/{part.removeprefix('turnwright-')}" for part in (*NEEDS.get(name, ()), package)]
     return ConfigError(
