@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import base64
 import cProfile
+import gc
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -168,8 +169,13 @@ async def measure(kind: str, place: str, lengths: Sequence[int], repeats: int = 
                 durations.append(time.process_time() - start)
             seconds[length] = min(durations)
         for length in lengths:
-            with cProfile.Profile() as profile:
-                await run(length)
+            gc.collect()
+            gc.disable()  # a collection calls what ends with the objects of earlier turns
+            try:
+                with cProfile.Profile() as profile:
+                    await run(length)
+            finally:
+                gc.enable()
             calls = sum(entry.callcount for entry in profile.getstats())
             rows.append(((seconds[length] - seconds[SHORT]) * 1e6 / (length / 1024), calls))
     return rows
