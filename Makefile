@@ -95,7 +95,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --dist worksteal --turnwright-rows-req
 test: $(VENV)/.test ## Run the quick tests (three minutes); fails when no test took some row of the chart
 	$(PYTEST) -m 'not slow'
 
-test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed ## Run all tests, slow ones first (half an hour); CI runs this
+test-all: $(VENV)/.test $(MCP_SERVERS)/.installed $(PROTOCOL_CLIENTS)/.installed ## Run all tests, slow ones first (twelve minutes); CI runs this
 	$(PYTEST) --hypothesis-profile=$(or $(HYPOTHESIS_PROFILE),all)
 
 coverage: $(VENV)/.test ## Run the tests of the pure machine; fails below 100 % of its branches
