@@ -145,6 +145,8 @@ EQUAL_CALLS = TurnScript(
 @example(TurnScript((ScriptedReply(calls=(ScriptedCall("plain", seconds=2.0),)),), TOOLS, messages=(0.75,)))
 @example(ABORTED_IN_A_LOOP)
 @example(replace(ABORTED_IN_A_LOOP, people=("change",)))
+#: More calls than the turn has left.
+@example(TurnScript((ScriptedReply(calls=(ScriptedCall("plain"),) * 3),), TOOLS, Limits(tool_calls=1)))
 @given(script=scripts)
 def test_turn_in_memory_follows_the_predicted_course(script: TurnScript) -> None:
     assert_as_predicted(script)
