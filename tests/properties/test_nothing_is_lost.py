@@ -78,7 +78,7 @@ plays = st.builds(
             kind=st.sampled_from(
                 ["steer", "steer", "steer", "grant", "grant", "deny", "abort", "message", "crash", "takeover", "sweep"]
             ),
-            wait=st.sampled_from([0, 1, 3, 8, 20, 50]),
+            wait=st.sampled_from([0, 1, 3, 8, 20, 28, 50]),
         ),
         min_size=1,
         max_size=9,
@@ -304,10 +304,13 @@ DIES_TOO_OFTEN = Play(
     moves=[Move("takeover", 8), Move("takeover", 8), Move("crash", 20)],
     limits=Limits(),
 )
+#: The turn pauses, and the abort comes during its release.
+ABORTED_DURING_RELEASE = Play([["erase"]], frozenset(), [Move("abort", 28)], Limits(), releasing=12)
 
 
 @given(plays)
 @example(DIES_TOO_OFTEN)
+@example(ABORTED_DURING_RELEASE)
 def test_nothing_is_lost_in_memory(play: Play) -> None:
     memory = MemoryStore()
     run(World(play, lambda: memory, memory.aclose).run)
