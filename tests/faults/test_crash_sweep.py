@@ -49,7 +49,7 @@ def next_line(request: ModelRequest) -> ModelResponse | str:
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
-class World:
+class Toolbox:
     """Tools, and what they did: it outlives every process."""
 
     def __init__(self, *, idempotent: bool) -> None:
@@ -73,24 +73,24 @@ class World:
         return Engine(model=ScriptedModel(next_line, repeat=True), tools=self.tools, store=store, limits=limits)
 
 
-async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
+async def finish(toolbox: Toolbox, store: Store, turn_id: str) -> TurnResult:
     """Take the turn up, give leave to whatever asks, until it has ended. Each time it is another engine."""
     while await store.is_driven(turn_id):  # noqa: ASYNC110 (a server notices a moment later that a session is gone)
         await anyio.sleep(0.005)
-    turn = await world.engine(store).get(turn_id)
+    turn = await toolbox.engine(store).get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
+        turn = await toolbox.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
     return turn
 
 
-async def undisturbed(world: World, store: Store) -> TurnResult:
-    return await finish(world, store, (await world.engine(store).run(AGENT, "hi")).id)
+async def undisturbed(toolbox: Toolbox, store: Store) -> TurnResult:
+    return await finish(toolbox, store, (await toolbox.engine(store).run(AGENT, "hi")).id)
 
 
-async def crashed(world: World, store: StoreWrapper) -> str:
+async def crashed(toolbox: Toolbox, store: StoreWrapper) -> str:
     """Run the turn until its process dies. Returns its id."""
     with pytest.raises(StoreError, match="as planned"):
-        await undisturbed(world, store)
+        await undisturbed(toolbox, store)
     (row,) = await store.inner.turns(limit=1)
     return row.id
 
@@ -167,43 +167,43 @@ def place(request: pytest.FixtureRequest) -> Callable[[], Store]:
 
 async def test_number_of_appends_equals_the_sweep() -> None:
     store = FaultyStore(MemoryStore())
-    turn = await undisturbed(World(idempotent=False), store)
+    turn = await undisturbed(Toolbox(idempotent=False), store)
     assert (turn.outcome, turn.text, turn.steps, store.appends) == (Outcome.FINISHED, "Done.", 4, APPENDS)
 
 
 @pytest.mark.parametrize(("place", "at", "after"), SWEEP, indirect=["place"])
 async def test_rerunnable_tools_give_the_same_transcript(at: int, after: bool, place: Callable[[], Store]) -> None:
     """And nothing that had finished runs again."""
-    plain = await undisturbed(World(idempotent=True), MemoryStore())
-    world, first = World(idempotent=True), place()
+    plain = await undisturbed(Toolbox(idempotent=True), MemoryStore())
+    toolbox, first = Toolbox(idempotent=True), place()
     store = FaultyStore(first, at=at, after=after)
-    turn_id = await crashed(world, store)
+    turn_id = await crashed(toolbox, store)
     left_facts = await first.facts(turn_id)
-    ran = list(world.ran)
+    ran = list(toolbox.ran)
     await store.aclose()
     second = place()
-    turn = await finish(world, second, turn_id)
+    turn = await finish(toolbox, second, turn_id)
     assert shown(turn) == shown(plain)
     assert (turn.outcome, turn.steps, turn.tool_calls) == (plain.outcome, plain.steps, plain.tool_calls)
     facts = await second.facts(turn_id)
     assert facts[: len(left_facts)] == left_facts, "what was written stays"
     assert follows(facts)
     done = {fact.call for _, fact in left_facts if isinstance(fact, f.CallSettled)}
-    assert done.isdisjoint(world.ran[len(ran) :])
-    assert all(world.ran.count(call) == 1 for call in set(world.ran) - running(left_facts))
+    assert done.isdisjoint(toolbox.ran[len(ran) :])
+    assert all(toolbox.ran.count(call) == 1 for call in set(toolbox.ran) - running(left_facts))
     await second.aclose()
 
 
 async def test_crash_at_the_creation_leaves_a_resumable_turn(place: Callable[[], Store]) -> None:
     """Its first facts are written with it; there is no transaction before that one to crash at."""
-    world, first = World(idempotent=False), place()
+    toolbox, first = Toolbox(idempotent=False), place()
     store = DiesAtBirth(first)
-    turn_id = await crashed(world, store)
+    turn_id = await crashed(toolbox, store)
     assert [fact.kind for _, fact in await first.facts(turn_id)] == ["turn_started", "step_started"]
     await store.aclose()
     second = place()
-    turn = await finish(world, second, turn_id)
-    assert shown(turn) == shown(await undisturbed(World(idempotent=False), MemoryStore()))
+    turn = await finish(toolbox, second, turn_id)
+    assert shown(turn) == shown(await undisturbed(Toolbox(idempotent=False), MemoryStore()))
     await second.aclose()
 
 
@@ -211,16 +211,16 @@ async def test_crash_at_the_creation_leaves_a_resumable_turn(place: Callable[[],
 @pytest.mark.parametrize("at", range(1, APPENDS + 1))
 async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sqlite: Callable[[], Store]) -> None:
     """Nothing runs twice, and what had not started runs."""
-    plain = await undisturbed(World(idempotent=False), MemoryStore())
-    world, first = World(idempotent=False), sqlite()
+    plain = await undisturbed(Toolbox(idempotent=False), MemoryStore())
+    toolbox, first = Toolbox(idempotent=False), sqlite()
     store = FaultyStore(first, at=at, after=after)
-    turn_id = await crashed(world, store)
+    turn_id = await crashed(toolbox, store)
     lost = running(await first.facts(turn_id))
     await store.aclose()
     second = sqlite()
-    turn = await finish(world, second, turn_id)
+    turn = await finish(toolbox, second, turn_id)
     assert turn.outcome is Outcome.FINISHED
-    assert len(set(world.ran)) == len(world.ran)
+    assert len(set(toolbox.ran)) == len(toolbox.ran)
     actual, expected = results(turn), results(plain)
     assert {call for call, (status, _) in actual.items() if status is CallStatus.UNKNOWN} == lost
     assert {call: actual[call] for call in actual.keys() - lost} == {
@@ -235,12 +235,12 @@ async def test_running_calls_of_other_tools_are_unknown(at: int, after: bool, sq
 @pytest.mark.parametrize("at", [1, 4, 9, 11])  # the replies
 async def test_crash_during_a_model_call_costs_a_retry(at: int) -> None:
     """The reply was not written, so the model is asked again, and that is written first (docs/rules.md#retries)."""
-    memory, world = MemoryStore(), World(idempotent=False)
+    memory, toolbox = MemoryStore(), Toolbox(idempotent=False)
     store = FaultyStore(memory, at=at)
-    turn_id = await crashed(world, store)
+    turn_id = await crashed(toolbox, store)
     fact_count = len(await memory.facts(turn_id))
     await store.aclose()
-    turn = await finish(world, memory, turn_id)
+    turn = await finish(toolbox, memory, turn_id)
     assert turn.outcome is Outcome.FINISHED
     _, next_fact = (await memory.facts(turn_id))[fact_count]
     assert isinstance(next_fact, f.AttemptFailed)
@@ -249,17 +249,17 @@ async def test_crash_during_a_model_call_costs_a_retry(at: int) -> None:
 
 async def test_process_dying_at_the_same_call_repeatedly_ends_the_turn() -> None:
     """Bounded by `max_retries`, whatever starts the process anew."""
-    memory, world, limits = MemoryStore(), World(idempotent=False), Limits(max_retries=2)
+    memory, toolbox, limits = MemoryStore(), Toolbox(idempotent=False), Limits(max_retries=2)
     store = FaultyStore(memory, at=1)
     with pytest.raises(StoreError):
-        await world.engine(store, limits).run(AGENT, "hi")
+        await toolbox.engine(store, limits).run(AGENT, "hi")
     (row,) = await memory.turns()
     deaths = 1
     while True:
         await memory.aclose()
         dying = FaultyStore(memory, at=2)  # the crash is written, the reply is not
         try:
-            turn = await world.engine(dying).resume(row.id)
+            turn = await toolbox.engine(dying).resume(row.id)
         except StoreError:
             deaths += 1
             assert deaths < 9
@@ -275,16 +275,16 @@ async def test_single_store_failure_leaves_a_resumable_turn(at: int) -> None:
 
     Its work is lost with the append, as after a crash, and the next driver accounts for it.
     """
-    memory, world = MemoryStore(), World(idempotent=True)
+    memory, toolbox = MemoryStore(), Toolbox(idempotent=True)
     store = FaultyStore(memory, at=at, heals=True)
-    turn_id = await crashed(world, store)
+    turn_id = await crashed(toolbox, store)
     facts = await memory.facts(turn_id)
     assert follows(facts)
     assert not await memory.is_driven(turn_id)
-    turn = await finish(world, memory, turn_id)
+    turn = await finish(toolbox, memory, turn_id)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert follows(await memory.facts(turn_id))
-    plain = await undisturbed(World(idempotent=True), MemoryStore())
+    plain = await undisturbed(Toolbox(idempotent=True), MemoryStore())
     assert shown(turn) == shown(plain)
 
 
@@ -292,9 +292,9 @@ async def test_second_of_two_simultaneous_results_is_not_written() -> None:
     """The second is not written either: its facts would speak of a state that the journal never reached."""
     memory = MemoryStore()
     store = FaultyStore(memory, at=f.CallSettled, heals=True)
-    world = World(idempotent=True)
+    toolbox = Toolbox(idempotent=True)
     with pytest.raises(StoreError):
-        await world.engine(store).run(AGENT, "hi")
+        await toolbox.engine(store).run(AGENT, "hi")
     (row,) = await memory.turns()
     facts = await memory.facts(row.id)
     assert [fact.kind for _, fact in facts][-2:] == ["call_started"] * 2

@@ -27,7 +27,7 @@ def next_line(request: ModelRequest) -> ModelResponse | str:
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
-class World:
+class FillingDisk:
     """A disk that one of the tools fills, while it runs."""
 
     def __init__(self, path: Path, free: int) -> None:
@@ -60,9 +60,9 @@ class World:
 async def test_full_disk_is_reported_and_the_turn_continues_later(tmp_path: Path, free: int) -> None:
     """Wherever the write is cut off. What the tool did is lost with its append, as in a crash, and it is unknown."""
     path = tmp_path / "turns.db"
-    world = World(path, free)
-    async with world.engine(SqliteStore(path)) as engine:
-        with world.full:
+    filling_disk = FillingDisk(path, free)
+    async with filling_disk.engine(SqliteStore(path)) as engine:
+        with filling_disk.full:
             with pytest.raises(StoreError, match="nothing was written, and the turn can be resumed"):
                 await engine.run(AGENT, "hi")
             (row,) = await engine.store.turns()
@@ -74,7 +74,7 @@ async def test_full_disk_is_reported_and_the_turn_continues_later(tmp_path: Path
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert after[: len(facts)] == facts
     assert replay(after).check.verdict is Verdict.HOLDS
-    assert world.ran == ["note 1", "fill"]
+    assert filling_disk.ran == ["note 1", "fill"]
     statuses = [fact.status for _, fact in after if isinstance(fact, f.CallSettled)]
     assert statuses == [CallStatus.OK, CallStatus.UNKNOWN]
 
@@ -82,12 +82,12 @@ async def test_full_disk_is_reported_and_the_turn_continues_later(tmp_path: Path
 async def test_another_process_resumes_the_turn_after_the_first_has_ended(tmp_path: Path) -> None:
     """The first process could not even release the turn."""
     path = tmp_path / "turns.db"
-    world = World(path, 0)
-    with world.full:
-        engine = world.engine(SqliteStore(path))
+    filling_disk = FillingDisk(path, 0)
+    with filling_disk.full:
+        engine = filling_disk.engine(SqliteStore(path))
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")
         await engine.aclose()
-    async with world.engine(SqliteStore(path)) as other_engine:
+    async with filling_disk.engine(SqliteStore(path)) as other_engine:
         (turn,) = await other_engine.recover()
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")

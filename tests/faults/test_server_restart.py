@@ -45,7 +45,7 @@ def next_line(request: ModelRequest) -> ModelResponse | str:
     return LINES[sum(bool(message.calls) for message in request.messages)]
 
 
-class World:
+class RestartingServer:
     """A server that one of the tools strikes, while it runs."""
 
     def __init__(self, strike: Callable[[], None]) -> None:
@@ -74,8 +74,8 @@ async def test_turn_of_a_stopped_server_continues_after_the_restart(
     running: PostgresServer, address: str, how: str
 ) -> None:
     """The tool's result is lost with its append, as in a crash; nothing acknowledged is lost."""
-    world = World(running.stop if how == "stop" else running.kill)
-    async with world.engine(address) as engine:
+    restarting_server = RestartingServer(running.stop if how == "stop" else running.kill)
+    async with restarting_server.engine(address) as engine:
         # Either the append of the result or a look into the inbox is the first to miss the server.
         with pytest.raises(StoreError, match=r"the turn can be resumed|no connection after 2 s"):
             await engine.run(AGENT, "hi")
@@ -86,33 +86,33 @@ async def test_turn_of_a_stopped_server_continues_after_the_restart(
         facts = await engine.store.facts(row.id)
         assert replay(facts).check.verdict is Verdict.HOLDS
         assert facts[-1][1].kind == "call_started"
-        assert world.ran == ["note 1", "strike"]
+        assert restarting_server.ran == ["note 1", "strike"]
         turn = await engine.resume(row.id)
         after = await engine.store.facts(row.id)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
     assert after[: len(facts)] == facts
     assert replay(after).check.verdict is Verdict.HOLDS
-    assert world.ran == ["note 1", "strike", "note 2"]
+    assert restarting_server.ran == ["note 1", "strike", "note 2"]
     statuses = [fact.status for _, fact in after if isinstance(fact, f.CallSettled)]
     assert statuses == [CallStatus.OK, CallStatus.UNKNOWN, CallStatus.OK]
 
 
 async def test_another_process_resumes_the_turn_after_the_server_restart(running: PostgresServer, address: str) -> None:
     """The first process still lives but could not release the turn; its session and its lock are gone."""
-    world = World(running.stop)
-    async with world.engine(address) as engine:
+    restarting_server = RestartingServer(running.stop)
+    async with restarting_server.engine(address) as engine:
         with pytest.raises(StoreError):
             await engine.run(AGENT, "hi")
         running.start()
-        async with world.engine(address) as other_engine:
+        async with restarting_server.engine(address) as other_engine:
             (turn,) = await other_engine.recover()
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "Done.")
 
 
 async def test_turn_survives_a_server_restart_during_a_tool(running: PostgresServer, address: str) -> None:
     """The journal is complete and the turn ends, whether the engine noticed the restart or not."""
-    world = World(running.restart)
-    async with world.engine(address) as engine:
+    restarting_server = RestartingServer(running.restart)
+    async with restarting_server.engine(address) as engine:
         try:
             turn: TurnResult = await engine.run(AGENT, "hi")
         except StoreError:

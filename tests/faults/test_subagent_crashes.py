@@ -63,7 +63,7 @@ class MortalStore(FaultyStore):
         raise StoreError(f"making {new.id} fails, as planned")
 
 
-class World:
+class Toolbox:
     """Tools, and what they did, and every request: it outlives every process."""
 
     def __init__(self) -> None:
@@ -100,19 +100,19 @@ class World:
         return Engine(models=self.find, tools=self.tools, store=store)
 
 
-async def finish(world: World, store: Store, turn_id: str) -> TurnResult:
+async def finish(toolbox: Toolbox, store: Store, turn_id: str) -> TurnResult:
     """Take the tree up, give leave to whatever asks, until it has ended."""
-    engine = world.engine(store)
+    engine = toolbox.engine(store)
     turn = await engine.get(turn_id)
     while turn.outcome is None:
-        turn = await world.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
+        turn = await toolbox.engine(store).resume(turn_id, {interrupt.id: True for interrupt in turn.interrupts})
     return turn
 
 
-async def crashed(world: World, store: FaultyStore) -> str:
+async def crashed(toolbox: Toolbox, store: FaultyStore) -> str:
     """Run the tree until its process dies. Returns the id of its root."""
     with pytest.raises(StoreError, match="as planned"):
-        await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+        await finish(toolbox, store, (await toolbox.engine(store).run(LEAD, "hi")).id)
     (root,) = [row.id for row in await store.inner.turns() if ":" not in row.id]
     return root
 
@@ -126,54 +126,54 @@ def settled(of: dict[str, list[tuple[int, f.Fact]]]) -> set[str]:
     return {f"{turn}:{fact.call}" for turn, facts in of.items() for _, fact in facts if isinstance(fact, f.CallSettled)}
 
 
-async def sound(world: World, store: Store) -> None:
+async def sound(toolbox: Toolbox, store: Store) -> None:
     """Every journal of the tree replays, and what was sent was paired."""
     for turn, facts in (await journals(store)).items():
         check = replay(facts).check
         assert check.verdict is Verdict.HOLDS, f"{turn}: {check.detail}"
-    for request in world.requests:
+    for request in toolbox.requests:
         check_pairing(request.messages)
 
 
 async def test_number_of_appends_of_the_tree_equals_the_sweep() -> None:
-    store, world = MortalStore(MemoryStore()), World()
-    turn = await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+    store, toolbox = MortalStore(MemoryStore()), Toolbox()
+    turn = await finish(toolbox, store, (await toolbox.engine(store).run(LEAD, "hi")).id)
     assert (turn.outcome, turn.text, store.appends) == (Outcome.FINISHED, "That is all.", WRITES)
     assert len(await store.turns()) == 6
-    await sound(world, store)
+    await sound(toolbox, store)
 
 
 @pytest.mark.parametrize(("at", "after"), SWEEP)
 async def test_tree_ends_without_repeating_finished_work(at: int, after: bool) -> None:
-    memory, world = MemoryStore(), World()
+    memory, toolbox = MemoryStore(), Toolbox()
     store = MortalStore(memory, at=at, after=after)
-    root = await crashed(world, store)
-    left_journals, ran = await journals(memory), list(world.ran)
+    root = await crashed(toolbox, store)
+    left_journals, ran = await journals(memory), list(toolbox.ran)
     await store.aclose()
-    turn = await finish(world, memory, root)
+    turn = await finish(toolbox, memory, root)
     assert (turn.outcome, turn.text) == (Outcome.FINISHED, "That is all.")
     assert await memory.turns(live=True) == []
     assert len(await memory.turns()) == 6
-    assert settled(left_journals).isdisjoint(world.ran[len(ran) :])
-    assert len(set(world.ran)) == len(world.ran), "none of these tools may run twice"
+    assert settled(left_journals).isdisjoint(toolbox.ran[len(ran) :])
+    assert len(set(toolbox.ran)) == len(toolbox.ran), "none of these tools may run twice"
     now = await journals(memory)
     assert all(now[name][: len(facts)] == facts for name, facts in left_journals.items()), "what was written stays"
-    await sound(world, memory)
+    await sound(toolbox, memory)
 
 
 @pytest.mark.parametrize("at", [7, 19, 33])
 async def test_tree_on_a_disk_ends_the_same(tmp_path: Path, at: int) -> None:
-    world, path = World(), tmp_path / "turns.db"
+    toolbox, path = Toolbox(), tmp_path / "turns.db"
     store = MortalStore(SqliteStore(path, durability="normal"), at=at)
     with pytest.raises(StoreError, match="as planned"):
-        await finish(world, store, (await world.engine(store).run(LEAD, "hi")).id)
+        await finish(toolbox, store, (await toolbox.engine(store).run(LEAD, "hi")).id)
     await store.aclose()
     again = SqliteStore(path, durability="normal")
     (root,) = [row.id for row in await again.turns() if ":" not in row.id]
-    turn = await finish(world, again, root)
+    turn = await finish(toolbox, again, root)
     assert turn.outcome is Outcome.FINISHED
     assert await again.turns(live=True) == []
-    await sound(world, again)
+    await sound(toolbox, again)
     await again.aclose()
 
 
@@ -181,24 +181,24 @@ async def test_tree_on_a_disk_ends_the_same(tmp_path: Path, at: int) -> None:
 @pytest.mark.parametrize("at", range(1, 16))
 async def test_crash_during_the_stop_of_a_tree_leaves_no_live_turn(at: int, after: bool) -> None:
     """Sub-agents end first; the request outlives the process, and the next process ends the rest."""
-    memory, world = MemoryStore(), World()
+    memory, toolbox = MemoryStore(), Toolbox()
     store = MortalStore(memory, after=after)
-    engine = world.engine(store)
+    engine = toolbox.engine(store)
     paused = await engine.run(LEAD, "hi")
     store.at = store.appends + at
     try:
         await engine.abort(paused.id)
     except StoreError:
         await store.aclose()
-        await world.engine(memory).recover()
+        await toolbox.engine(memory).recover()
     assert await memory.turns(live=True) == []
-    await sound(world, memory)
+    await sound(toolbox, memory)
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
 async def test_crash_during_the_stop_of_a_running_tree_leaves_no_live_turn(at: int, after: bool) -> None:
-    memory, world = MemoryStore(), World()
+    memory, toolbox = MemoryStore(), Toolbox()
     store = MortalStore(memory, after=after)
     stuck = anyio.Event()
 
@@ -210,7 +210,7 @@ async def test_crash_during_the_stop_of_a_running_tree_leaves_no_live_turn(at: i
         await anyio.sleep_forever()
         raise AssertionError
 
-    engine = Engine(models=world.find, tools=[note, *world.tools[1:]], store=store, cancel_grace=0.0)
+    engine = Engine(models=toolbox.find, tools=[note, *toolbox.tools[1:]], store=store, cancel_grace=0.0)
 
     async def stop() -> None:
         await stuck.wait()
@@ -225,6 +225,6 @@ async def test_crash_during_the_stop_of_a_running_tree_leaves_no_live_turn(at: i
             await engine.run(LEAD, "hi")
         except StoreError:
             await store.aclose()
-            await world.engine(memory).recover()
+            await toolbox.engine(memory).recover()
     assert await memory.turns(live=True) == []
-    await sound(world, memory)
+    await sound(toolbox, memory)

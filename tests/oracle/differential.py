@@ -69,12 +69,12 @@ def observe(
     The model and the tools count their own calls. Time is virtual, so a script takes no longer than its work. `store`
     opens the store, for each process anew if it is shared. Not to be called from a running event loop.
     """
-    world = _World(script, store, [] if deaths is None else deaths)
-    token = _WORLD.set(world)
+    script_run = _ScriptRun(script, store, [] if deaths is None else deaths)
+    token = _SCRIPT_RUN.set(script_run)
     try:
-        return clock.run(world.observe)
+        return clock.run(script_run.observe)
     finally:
-        _WORLD.reset(token)
+        _SCRIPT_RUN.reset(token)
 
 
 def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = MemoryStore) -> Course:
@@ -95,7 +95,7 @@ def assert_as_predicted(script: TurnScript, *, store: Callable[[], Store] = Memo
     return observed
 
 
-class _World:
+class _ScriptRun:
     """Everything around the engine: the model, the tools, and the people."""
 
     def __init__(self, script: TurnScript, store: Callable[[], Store], deaths: list[Death]) -> None:
@@ -236,8 +236,8 @@ class _World:
         )
 
 
-#: The world of the turn that runs. Tools are made once, because their schemas take most of a short turn's time.
-_WORLD: Final[ContextVar[_World]] = ContextVar("world")
+#: The run of the turn. Tools are made once, because their schemas take most of a short turn's time.
+_SCRIPT_RUN: Final[ContextVar[_ScriptRun]] = ContextVar("script_run")
 
 
 @cache
@@ -250,8 +250,8 @@ def _tool(scripted: ScriptedTool) -> Tool:
         before: str = "",  # noqa: ARG001 (for hooks)
         after: str = "",  # noqa: ARG001
     ) -> str:
-        _WORLD.get().executed.append((scripted.name, number))
-        _WORLD.get().ran[ctx.idempotency_key] += 1
+        _SCRIPT_RUN.get().executed.append((scripted.name, number))
+        _SCRIPT_RUN.get().ran[ctx.idempotency_key] += 1
         if seconds:
             await anyio.sleep(seconds)
         if does == "retry":

@@ -117,7 +117,7 @@ class Mortal(StoreWrapper):
 
 
 @dataclass
-class World:
+class Processes:
     """Some processes of one store, and what came of them."""
 
     play: Play
@@ -313,7 +313,7 @@ ABORTED_DURING_RELEASE = Play([["erase"]], frozenset(), [Move("abort", 28)], Lim
 @example(ABORTED_DURING_RELEASE)
 def test_nothing_is_lost_in_memory(play: Play) -> None:
     memory = MemoryStore()
-    run(World(play, lambda: memory, memory.aclose).run)
+    run(Processes(play, lambda: memory, memory.aclose).run)
 
 
 @settings(max_examples=percent_of_examples(10), deadline=None)
@@ -330,11 +330,11 @@ def test_nothing_is_lost_in_a_file(play: Play) -> None:
         async def bury() -> None:
             _unlock(Path(folder))
 
-        async def world() -> None:
+        async def play_all() -> None:
             try:
-                await World(play, one, bury).run()
+                await Processes(play, one, bury).run()
             finally:
                 for store in opened:
                     await store.aclose()
 
-        run(world)
+        run(play_all)

@@ -62,7 +62,7 @@ scripts = st.builds(
 )
 
 
-class World:
+class TurnTree:
     """A tree of turns on one store, and the tools that work in it."""
 
     def __init__(self, script: Script) -> None:
@@ -165,6 +165,6 @@ class World:
 @given(script=scripts)
 def test_ended_turn_leaves_no_running_work(script: Script) -> None:
     """An abort, a deadline or an answer ends it, while its sub-agents and their tools are anywhere."""
-    world = World(script)
-    run(world.play)
-    assert world.faults == []
+    turn_tree = TurnTree(script)
+    run(turn_tree.play)
+    assert turn_tree.faults == []

@@ -85,7 +85,7 @@ scripts = st.builds(
 )
 
 
-class World:
+class SlowTurn:
     """One turn on a slow store, with everything that its tools and its observers see."""
 
     def __init__(self, script: Script, fails_at: int) -> None:
@@ -179,14 +179,14 @@ class World:
 @given(script=scripts)
 def test_tools_run_and_events_are_published_only_after_the_append(script: Script) -> None:
     """A call's start is written before its tool runs, each fact before its event, the end before the result."""
-    world = World(script, 0)
-    run(world.play)
-    assert world.faults == []
+    slow_turn = SlowTurn(script, 0)
+    run(slow_turn.play)
+    assert slow_turn.faults == []
 
 
 @given(script=scripts, fails_at=st.integers(1, 30))
 def test_failed_append_has_no_consequence(script: Script, fails_at: int) -> None:
     """The same driver writes nothing more, and what was not written starts no tool and no event."""
-    world = World(script, fails_at)
-    run(world.play)
-    assert world.faults == []
+    slow_turn = SlowTurn(script, fails_at)
+    run(slow_turn.play)
+    assert slow_turn.faults == []

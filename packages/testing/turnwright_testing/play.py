@@ -126,13 +126,13 @@ def play(
     stage = Stage(scenario.behaviours, Runs() if run_tools else Returns())
     # From here on, deps are `object`, as they are in the engine.
     plain = Agent(name="assistant") if agent is None else cast("Agent", agent)
-    world = _World(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage, store)
+    scenario_run = _ScenarioRun(scenario, plain, cast("Sequence[Tool]", tools), cast("Build", build), stage, store)
     real = run_tools or real_time
     try:
-        turns = clock.run(partial(world.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
+        turns = clock.run(partial(scenario_run.play, _REAL_FOREVER if real else _FOREVER), real_time=real)
     except (SystemExit, asyncio.CancelledError) as error:  # nobody asked for them, and they end the loop
-        world.raised, world.gave_up = describe(error), ""
-        turns = clock.run(world.seen)
+        scenario_run.raised, scenario_run.gave_up = describe(error), ""
+        turns = clock.run(scenario_run.seen)
     _count_for_hypothesis(turns)
     return turns
 
@@ -160,7 +160,7 @@ def _may_stand_in(tool: Tool, agent: Agent) -> bool:
     return not tool.delegates or agent.may_use(tool.name, delegates=True)
 
 
-class _World:
+class _ScenarioRun:
     """Everything around the engine that is tested: its model, its tools, its journal, and the people."""
 
     def __init__(  # noqa: PLR0917 (the arguments of `play`)

@@ -27,7 +27,7 @@ AGENT = Agent(name="Tidier")
 OFTEN = 0.01
 
 
-class World:
+class Gate:
     """Turns whose one tool runs until it may go on, and how many ran at once."""
 
     def __init__(self) -> None:
@@ -93,8 +93,8 @@ class Moody(StoreWrapper):
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def gate() -> Gate:
+    return Gate()
 
 
 async def until(holds: Callable[[], object]) -> None:
@@ -123,25 +123,25 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
 
 
-async def test_worker_drives_no_more_turns_at_once_than_allowed(world: World) -> None:
+async def test_worker_drives_no_more_turns_at_once_than_allowed(gate: Gate) -> None:
     """As soon as one ends it begins another, until there are none."""
-    engine = world.engine(runtime=Local(concurrency=3, every=OFTEN))
+    engine = gate.engine(runtime=Local(concurrency=3, every=OFTEN))
     turns = [await engine.submit(AGENT, "hi") for _ in range(8)]
     async with working(engine):
-        await until(lambda: len(world.running) == 3)
-        world.may_go_on.set()
+        await until(lambda: len(gate.running) == 3)
+        gate.may_go_on.set()
         assert {await ended(engine, turn) for turn in turns} == {Outcome.FINISHED}
-    assert world.most == 3
+    assert gate.most == 3
 
 
-async def test_turn_submitted_in_the_worker_process_is_driven_at_once(world: World) -> None:
+async def test_turn_submitted_in_the_worker_process_is_driven_at_once(gate: Gate) -> None:
     """However seldom it looks by itself; and an answer likewise."""
 
     @tool(needs_approval=True)
     async def hold() -> str:
         return "held"
 
-    engine = world.engine("memory:", Local(every=3600.0), hold)
+    engine = gate.engine("memory:", Local(every=3600.0), hold)
     async with working(engine):
         turn = await engine.submit(AGENT, "hi")
         with anyio.fail_after(60):
@@ -151,50 +151,50 @@ async def test_turn_submitted_in_the_worker_process_is_driven_at_once(world: Wor
         assert await ended(engine, turn) is Outcome.FINISHED
 
 
-async def test_run_drives_the_turn_beside_the_worker(world: World) -> None:
+async def test_run_drives_the_turn_beside_the_worker(gate: Gate) -> None:
     """The worker leaves it alone, and its place is nobody's."""
-    engine = world.engine(runtime=Local(concurrency=1, every=OFTEN))
-    world.may_go_on.set()
+    engine = gate.engine(runtime=Local(concurrency=1, every=OFTEN))
+    gate.may_go_on.set()
     async with working(engine):
         turn = await engine.run(AGENT, "hi")
     assert turn.outcome is Outcome.FINISHED
     assert (await engine.store.get(turn.id)).epoch == 1
 
 
-async def test_stopping_worker_starts_no_turn_and_waits_for_running_turns(world: World) -> None:
+async def test_stopping_worker_starts_no_turn_and_waits_for_running_turns(gate: Gate) -> None:
     """It returns when that has ended."""
-    engine, stopping = world.engine(runtime=Local(every=OFTEN)), anyio.Event()
+    engine, stopping = gate.engine(runtime=Local(every=OFTEN)), anyio.Event()
     turn, waiting = await engine.submit(AGENT, "hi"), ""
     async with anyio.create_task_group() as group:
         group.start_soon(engine.run_worker, stopping)
-        await until(lambda: world.running)
+        await until(lambda: gate.running)
         stopping.set()
         waiting = await engine.submit(AGENT, "hi")
-        world.may_go_on.set()
+        gate.may_go_on.set()
     assert (await engine.get(turn)).outcome is Outcome.FINISHED
     assert (await engine.store.get(waiting)).epoch == 0  # nobody has claimed it
 
 
 @pytest.mark.parametrize("drain", [0.0, 0.05])
-async def test_turn_outlasting_the_drain_is_released(world: World, drain: float) -> None:
+async def test_turn_outlasting_the_drain_is_released(gate: Gate, drain: float) -> None:
     """Another worker takes it up at once, and nobody takes the first one for dead."""
-    engine, stopping = world.engine(runtime=Local(every=OFTEN, drain=drain)), anyio.Event()
+    engine, stopping = gate.engine(runtime=Local(every=OFTEN, drain=drain)), anyio.Event()
     turn = await engine.submit(AGENT, "hi")
     async with anyio.create_task_group() as group:
         group.start_soon(engine.run_worker, stopping)
-        await until(lambda: world.running)
+        await until(lambda: gate.running)
         stopping.set()
-    assert world.running == []
+    assert gate.running == []
     assert (await engine.store.get(turn)).owner is None
-    world.may_go_on.set()
-    async with working(other_engine := world.engine(engine.store)):
+    gate.may_go_on.set()
+    async with working(other_engine := gate.engine(engine.store)):
         assert await ended(other_engine, turn) is Outcome.FINISHED
 
 
 async def test_worker_with_a_migrated_store_ends_with_an_error(tmp_path: Path) -> None:
     """Its error is the store's own, and not that of a group."""
     path = tmp_path / "turns.db"
-    engine = World().engine(f"sqlite:///{path}")
+    engine = Gate().engine(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as database:
         database.execute("PRAGMA user_version = 999")
     with pytest.raises(ConfigError, match="upgrade"):
@@ -202,29 +202,29 @@ async def test_worker_with_a_migrated_store_ends_with_an_error(tmp_path: Path) -
     await engine.aclose()
 
 
-async def test_canceled_worker_releases_the_turns(world: World) -> None:
-    engine = world.engine()
+async def test_canceled_worker_releases_the_turns(gate: Gate) -> None:
+    engine = gate.engine()
     turns = [await engine.submit(AGENT, "hi") for _ in range(2)]
     async with working(engine):
-        await until(lambda: len(world.running) == 2)
+        await until(lambda: len(gate.running) == 2)
     assert [(await engine.store.get(turn)).owner for turn in turns] == [None, None]
 
 
-async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_undrivable_turn_is_skipped_with_a_single_warning(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     """However often it is found; others are driven, and a worker that has its tools takes it up."""
     store = Moody()
-    rich, stopping = world.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
+    rich, stopping = gate.engine(store, Local(every=OFTEN, drain=0.0)), anyio.Event()
     unread_turn = await rich.submit(AGENT, "hi")
     async with anyio.create_task_group() as group:
         group.start_soon(rich.run_worker, stopping)
-        await until(lambda: world.running)
+        await until(lambda: gate.running)
         stopping.set()
 
     @tool
     async def other() -> str:
         return "other"
 
-    poor = world.engine(store, Local(every=OFTEN), other)
+    poor = gate.engine(store, Local(every=OFTEN), other)
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(poor):
             await until(lambda: warnings(caplog))
@@ -235,19 +235,19 @@ async def test_undrivable_turn_is_skipped_with_a_single_warning(world: World, ca
     (warning,) = warnings(caplog)
     assert f"turn {unread_turn} is skipped" in warning
     assert "need the tools hold" in warning
-    world.may_go_on.set()
-    async with working(world.engine(store)):
+    gate.may_go_on.set()
+    async with working(gate.engine(store)):
         assert await ended(poor, unread_turn) is Outcome.FINISHED
 
 
 @pytest.mark.parametrize("torn", [True, False], ids=["torn", "deleted"])
 async def test_unreadable_or_deleted_turn_stops_no_other(
-    world: World, caplog: pytest.LogCaptureFixture, torn: bool
+    gate: Gate, caplog: pytest.LogCaptureFixture, torn: bool
 ) -> None:
     """An unreadable turn is named once, a deleted one is not."""
     store = Moody()
-    engine = world.engine(store)
-    world.may_go_on.set()
+    engine = gate.engine(store)
+    gate.may_go_on.set()
     skipped_turn, fine = await engine.submit(AGENT, "hi"), await engine.submit(AGENT, "hi")
     store.raises[skipped_turn] = (
         UnreadableTurnError(skipped_turn, "its journal is torn") if torn else TurnNotFoundError(skipped_turn)
@@ -261,12 +261,12 @@ async def test_unreadable_or_deleted_turn_stops_no_other(
     assert [line[: len(start)] for line in warnings(caplog)] == ([start] if torn else [])
 
 
-async def test_resubmitted_turn_is_considered_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_resubmitted_turn_is_considered_again(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     """Because a submission means that it can be driven now."""
     store = Moody()
     runtime = Local(every=OFTEN)
-    engine = world.engine(store, runtime)
-    world.may_go_on.set()
+    engine = gate.engine(store, runtime)
+    gate.may_go_on.set()
     store.unclaimable = 8
     turn = await engine.submit(AGENT, "hi")
     with caplog.at_level(logging.WARNING, "turnwright"):
@@ -279,30 +279,30 @@ async def test_resubmitted_turn_is_considered_again(world: World, caplog: pytest
             assert await ended(engine, turn) is Outcome.FINISHED
 
 
-async def test_worker_waits_for_an_unreachable_store(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_worker_waits_for_an_unreachable_store(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     """With one warning, and without giving up what runs."""
     store = Moody()
-    engine = world.engine(store)
+    engine = gate.engine(store)
     running, waiting = await engine.submit(AGENT, "hi"), ""
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
-            await until(lambda: world.running == [running])
+            await until(lambda: gate.running == [running])
             store.lost = True
             waiting = await engine.submit(AGENT, "hi")
             looks = store.looks
             await until(lambda: store.looks > looks + 5)
             store.lost = False
-            await until(lambda: waiting in world.running)
-            world.may_go_on.set()
+            await until(lambda: waiting in gate.running)
+            gate.may_go_on.set()
             assert {await ended(engine, turn) for turn in (running, waiting)} == {Outcome.FINISHED}
     assert warnings(caplog) == ["no turn is resumed until the store can be reached again: the server is away"]
 
 
-async def test_turn_with_a_failed_store_is_resumed_soon(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_turn_with_a_failed_store_is_resumed_soon(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     """Unwritten work counts as if the process had died; the worker continues."""
     store = FaultyStore(MemoryStore(), at=3, heals=True)
-    engine = world.engine(store)
-    world.may_go_on.set()
+    engine = gate.engine(store)
+    gate.may_go_on.set()
     with caplog.at_level(logging.WARNING, "turnwright"):
         async with working(engine):
             turn = await engine.submit(AGENT, "hi")
@@ -313,12 +313,12 @@ async def test_turn_with_a_failed_store_is_resumed_soon(world: World, caplog: py
 
 
 async def test_turn_with_a_failing_store_is_skipped_for_growing_times(
-    world: World, caplog: pytest.LogCaptureFixture
+    gate: Gate, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And driven when that is over."""
     store = Moody()
-    engine = world.engine(store)
-    world.may_go_on.set()
+    engine = gate.engine(store)
+    gate.may_go_on.set()
     store.unclaimable = 4
     turn = await engine.submit(AGENT, "hi")
     with caplog.at_level(logging.WARNING, "turnwright"):
@@ -380,7 +380,7 @@ async def test_listener_receives_claims_and_endings() -> None:
     """A turn whose tool is missing is refused, and was not claimed for the listener."""
     store = MemoryStore()
     turn = await Engine(model=ScriptedModel(), store=store).submit(AGENT, "hi")
-    lacking = await World().engine(store).submit(Agent(name="Holder", tools=["hold"]), "hi")
+    lacking = await Gate().engine(store).submit(Agent(name="Holder", tools=["hold"]), "hi")
     engine, listener = Engine(model=ScriptedModel("Done."), store=store, runtime=Local(every=OFTEN)), Listener(2)
     await engine.run_worker(listener.stopping, listener=listener)
     assert [line for line in listener.lines if turn in line] == [("claimed", turn), ("FINISHED", turn, "claimed")]
@@ -390,7 +390,7 @@ async def test_listener_receives_claims_and_endings() -> None:
 async def test_listener_receives_that_the_worker_waits() -> None:
     store = Moody()
     store.lost = True
-    engine, listener = World().engine(store), Listener(1)
+    engine, listener = Gate().engine(store), Listener(1)
     await engine.run_worker(listener.stopping, listener=listener)
     assert listener.lines == [("waits", "the server is away")]
 
@@ -483,9 +483,9 @@ async def test_two_workers_read_no_turn_twice(tmp_path: Path) -> None:
         await store.aclose()
 
 
-async def test_undrivable_turns_do_not_block_later_turns(world: World, caplog: pytest.LogCaptureFixture) -> None:
+async def test_undrivable_turns_do_not_block_later_turns(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     """Though there are more of them than places. Each is tried once a minute."""
-    rich, poor = world.engine(store := MemoryStore()), Engine(model=ScriptedModel("Done."), store=store)
+    rich, poor = gate.engine(store := MemoryStore()), Engine(model=ScriptedModel("Done."), store=store)
     blocked_turns = [await rich.submit(Agent(name="Holder", tools=["hold"]), "hi") for _ in range(7)]
     fine = await poor.submit(AGENT, "hi")
     poor = Engine(model=ScriptedModel("Done."), store=store, runtime=Local(concurrency=2, every=3600.0))

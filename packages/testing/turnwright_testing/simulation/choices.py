@@ -57,7 +57,7 @@ class Choices:
         return number
 
 
-class ChosenWorld(Protocol):
+class Surroundings(Protocol):
     """The surroundings of the models, the tools and the stores of all processes."""
 
     choices: Choices

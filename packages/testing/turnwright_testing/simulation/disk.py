@@ -10,7 +10,7 @@ from turnwright_testing.faults import FaultyStore
 from turnwright_testing.faults.store import Fault
 from turnwright_testing.faults.wrapper import StoreCall
 
-from .choices import ChosenWorld
+from .choices import Surroundings
 
 R = TypeVar("R")
 
@@ -62,7 +62,7 @@ class ProcessStore(FaultyStore):
 
     inner: Disk
 
-    def __init__(self, disk: Disk, owner: str, world: ChosenWorld, *, inline: bool) -> None:
+    def __init__(self, disk: Disk, owner: str, world: Surroundings, *, inline: bool) -> None:
         super().__init__(disk)
         self._owner = owner
         self._world = world

@@ -11,7 +11,7 @@ from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResp
 from turnwright_states import Cause, Finish, Usage
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
 
-from .choices import ChosenWorld
+from .choices import Surroundings
 from .sample import arguments
 
 #: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
@@ -27,7 +27,7 @@ class SimulatedModel(FlakyModel):
 
     name = "simulated"
 
-    def __init__(self, process: str, world: ChosenWorld) -> None:
+    def __init__(self, process: str, world: Surroundings) -> None:
         super().__init__()
         self._process = process
         self._world = world

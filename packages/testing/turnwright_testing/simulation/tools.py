@@ -7,7 +7,7 @@ from turnwright.tools import Tool, ToolContext
 from turnwright_states import InterruptKind
 from turnwright_testing.behavior import Asks, Behavior, Execution, Floods, Hangs, Raises, Returns, Stage, StandIn, Waits
 
-from .choices import ChosenWorld
+from .choices import Surroundings
 
 #: Returns, raises, raises for the model, hangs, floods, asks for approval, asks a question, or has its result come
 #: from outside.
@@ -19,7 +19,7 @@ _EXPIRES: Final = (None, None, 5.0)
 class SimulatedStage(Stage):
     """Chooses the behavior of each call when it first comes up."""
 
-    def __init__(self, world: ChosenWorld) -> None:
+    def __init__(self, world: Surroundings) -> None:
         super().__init__()
         self.world = world
 

@@ -182,7 +182,7 @@ class World:
             await anyio.lowlevel.checkpoint()
 
     def fault(self, action: str) -> Fault:
-        """See `ChosenWorld.fault`."""
+        """See `Surroundings.fault`."""
         del action
         if not self._fault_every or self.calm or self._faults >= _MOST_FAULTS:
             return ""
@@ -322,7 +322,7 @@ class World:
             self.violate(DURABLE, f"{where} returned {result.outcome}, and the journal does not end with it")
 
     def note(self, process: str, action: str) -> None:
-        """See `ChosenWorld.note`."""
+        """See `Surroundings.note`."""
         self.trace.append(f"{self.clock():9.3f} {process}: {action}")
 
     def roots(self) -> Iterator[str]:
