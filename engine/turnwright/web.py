@@ -168,14 +168,15 @@ async def _read_turn(engine: AnyEngine, grant: Grant | None, method: str) -> Jou
 
 async def _answer(engine: AnyEngine, grant: Grant, fold: JournalFold, *, is_post: bool) -> Response:
     """Show the question of a link, or store its answer."""
-    interrupts = Interrupt.all_of(grant.turn, fold.machine.turn, fold.transcript.started_at)
+    transcript, decision = fold.transcript, Decision(grant.decision)
+    interrupts = Interrupt.all_of(grant.turn, fold.machine.turn, transcript.started_at, transcript.asked_at)
     interrupt = next((question for question in interrupts if question.id == grant.subject), None)
-    decision = Decision(grant.decision)
-    if interrupt is None or (interrupt.is_shared and grant.by in interrupt.approved_by):
+    is_shown = interrupt is not None and digest_of(interrupt) == grant.digest
+    if interrupt is None or not is_shown or (interrupt.is_shared and grant.by in interrupt.approved_by):
         decisions = _decisions_in(fold, grant)
-    else:
-        if digest_of(interrupt) != grant.digest:
+        if interrupt is not None and not is_shown and not decisions:
             raise _RefusedRequestError(HTTPStatus.NOT_FOUND, _NOT_FOUND)
+    else:
         if interrupt.expires_at is not None and interrupt.expires_at <= engine.setup.now():
             raise _RefusedRequestError(HTTPStatus.GONE, _EXPIRED)
         signature = Signature(by=grant.by)

@@ -145,6 +145,23 @@ async def test_same_link_again_says_so(bot: Bot) -> None:
     assert len([fact for _, fact in await bot.store.facts(turn.id) if isinstance(fact, Answered)]) == 1
 
 
+async def test_link_answers_one_wait_of_a_call_that_waits_again(bot: Bot) -> None:
+    """The waits of a call have one id, and a link that runs it again would run it each time that it is opened."""
+    turn = await bot.paused("render")
+    rerun, reject = (bot.engine.link(turn.id, turn.interrupts[0], word, by="ann") for word in ("rerun", "reject"))
+    async with bot.client() as client:
+        bot.now += 1
+        assert "stored" in (await client.post(rerun)).text
+        waiting = await bot.go_on(turn.id)
+        assert ([open_.id for open_ in waiting.interrupts], len(bot.urls)) == ([turn.interrupts[0].id], 2)
+        for method in ("POST", "GET"):
+            again, conflict = await client.request(method, rerun), await client.request(method, reject)
+            assert (again.status_code, conflict.status_code) == (httpx.codes.OK, httpx.codes.CONFLICT)
+            assert "Already answered." in again.text
+        assert not await bot.answers(turn.id)
+        assert "stored" in (await client.post(bot.engine.link(turn.id, waiting.interrupts[0], "reject"))).text
+
+
 async def test_links_expire(bot: Bot) -> None:
     """Rule 20: 410 after the link's time, or the question's."""
     turn = await bot.paused("pay")

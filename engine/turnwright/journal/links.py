@@ -151,11 +151,15 @@ def checked_seconds(seconds: float) -> float:
 
 
 def digest_of(interrupt: Interrupt) -> str:
-    """Return the digest of the tool and the arguments that an interrupt shows."""
+    """Return the digest of the tool and the arguments that an interrupt shows.
+
+    A wait for a result has the time too: a call that runs again may wait again, with the same id.
+    """
     arguments = None if interrupt.arguments is None else thawed(interrupt.arguments)
     if interrupt.kind is InterruptKind.DOOM_LOOP:
         arguments = None
-    text = json.dumps([interrupt.tool, arguments, interrupt.grant], sort_keys=True)
+    asked_at = interrupt.asked_at if interrupt.kind is InterruptKind.RESULT else None
+    text = json.dumps([interrupt.tool, arguments, interrupt.grant, asked_at], sort_keys=True)
     return _encode(sha256(text.encode()).digest())
 
 
