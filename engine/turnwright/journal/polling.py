@@ -1,8 +1,8 @@
 """Asks tools about the calls that wait for their results, and has those run again that are ready."""
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,6 +43,15 @@ class _Wait:
         return "/".join([*path, self.interrupt])
 
 
+@contextmanager
+def _tolerating(wait: _Wait) -> Iterator[None]:
+    """Log an error of the wait's tool: the other waits are looked at too."""
+    try:
+        yield
+    except Exception:  # noqa: BLE001 (an embedder's tool)
+        _LOG.exception("tool %s cannot look at its wait now", wait.tool.name, extra={"turn": wait.turn})
+
+
 class WaitPoller:
     """Looks at the calls of tools that watch their waits (`Tool.watches_waits`). `now` is the wall clock."""
 
@@ -73,13 +82,20 @@ class WaitPoller:
         self._waits = waits
         for wait in ended_waits:
             if await self._is_abandoned(wait):
-                await wait.tool.give_up(wait.data)
+                with _tolerating(wait):
+                    await wait.tool.give_up(wait.data)
         roots: dict[str, None] = {}
         for wait in open_waits.values():
-            if wait.turn in paused_rows and wait.root in paused_rows and await wait.tool.is_ready(wait.data):
+            if wait.turn not in paused_rows or wait.root not in paused_rows:
+                continue
+            is_ready = False
+            with _tolerating(wait):
+                is_ready = await wait.tool.is_ready(wait.data)
+            if is_ready:
                 item = answer_item(wait.root, wait.forwarded, Answer(Decision.RERUN), sign(self._now(), via=_VIA))
-                await self._store.post(item)
-                roots[wait.root] = None
+                with suppress(TurnNotFoundError):  # it was deleted meanwhile
+                    await self._store.post(item)
+                    roots[wait.root] = None
         return [*roots]
 
     async def _is_abandoned(self, wait: _Wait) -> bool:

@@ -44,6 +44,7 @@ from turnwright.errors import (
     EngineClosedError,
     HookFailedError,
     Retry,
+    RuntimeUnavailableError,
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
@@ -635,10 +636,11 @@ class Engine(Generic[DepsT]):
         while True:
             try:
                 for turn_id in await poller.poll():
-                    fold = await JournalFold.read(self._open_store, turn_id)
-                    await self._runtime.submit(turn_id, fold.segment)
-            except StoreError as error:
-                _LOG.warning("no task is looked at until the store can be reached again: %s", error)
+                    with suppress(TurnNotFoundError):
+                        fold = await JournalFold.read(self._open_store, turn_id)
+                        await self._runtime.submit(turn_id, fold.segment)
+            except (StoreError, RuntimeUnavailableError) as error:
+                _LOG.warning("no task is looked at until the store and the runtime can be reached again: %s", error)
             await anyio.sleep(_POLL_INTERVAL)
 
     async def _report_outbox(self) -> None:

@@ -1,14 +1,17 @@
 """Tasks of a server: calls whose results come later, at which workers look (rule 29 of waits)."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import anyio
 import mcp_types as types
 import pytest
 from mcp.shared.exceptions import MCPError
+from pydantic import JsonValue
+from typing_extensions import override
 
-from turnwright import Agent, Engine, ToolContext, TurnResult, agent_tool
+from turnwright import Agent, Engine, Later, Tool, ToolContext, TurnResult, agent_tool
 from turnwright._base.background_task import background_task
 from turnwright.errors import ConfigError
 from turnwright.message import ToolResultPart
@@ -148,6 +151,54 @@ def test_worker_looks_at_tasks(jobs: Jobs) -> None:
                     await anyio.sleep(1)
                 stopping.set()
             assert results(turn) == [(CallStatus.OK, "film.mp4")]
+
+    clock.run(scene)
+
+
+async def test_turn_that_is_deleted_during_the_look_is_no_fault(jobs: Jobs) -> None:
+    async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+        paused = await engine.run(AGENT, "Render.")
+        jobs.complete()
+
+        async def delete(_context: Context, _params: Job) -> Any:  # noqa: ANN401
+            await engine.delete(paused.id)
+            return {"resultType": "complete", "taskId": "job-1", **DATES, **jobs.state}
+
+        jobs.stage.server.add_request_handler("tasks/get", Job, delete)
+        assert await engine.recover() == []
+
+
+def test_worker_outlives_a_tool_that_fails_to_look() -> None:
+    """The other waits are looked at: an error of a tool is logged."""
+
+    class Film(Tool):
+        def __init__(self, name: str) -> None:
+            super().__init__(name=name, description="Render.", parameters={"type": "object", "properties": {}})
+
+        watches_waits = True
+
+        @override
+        async def is_ready(self, data: JsonValue) -> bool:
+            if data == "broken":
+                raise KeyError(data)
+            return True
+
+        @override
+        async def execute(self, values: Mapping[str, object], context: ToolContext) -> str:
+            if context.attempt == 1:
+                raise Later(kept=self.name)
+            return "film.mp4"
+
+    async def scene() -> None:
+        calls = ScriptedModel(asks_for(("broken", {})), asks_for(("film", {})), "Done.")
+        async with Engine(model=calls, tools=[Film("broken"), Film("film")]) as engine:
+            first, second = [await engine.submit(AGENT, "Render.") for _ in range(2)]
+            stopping = anyio.Event()
+            async with background_task(engine.run_worker, stopping):
+                while (await engine.get(second)).outcome is None:  # noqa: ASYNC110 (the time is skipped)
+                    await anyio.sleep(1)
+                stopping.set()
+            assert (await engine.get(first)).paused
 
     clock.run(scene)
 
