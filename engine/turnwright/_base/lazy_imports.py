@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
 
 def lazy_imports(
-    package: str, homes: "Mapping[str, str]", *, extra: str = ""
+    package: str, names: "Mapping[str, str]", *, extra: str = ""
 ) -> "tuple[Callable[[str], object], Callable[[], list[str]]]":
-    """Return `__getattr__` and `__dir__` for a package. `homes` has the module of each lazy name.
+    """Return `__getattr__` and `__dir__` for a package. `names` has the lazy names of each module, between blanks.
 
     A module is relative to the package (`.module`), or absolute. Type checkers read the same imports under
     `if TYPE_CHECKING`. Each name is imported once and then kept. `__getattr__` raises `AttributeError` for an unknown
     name, and the errors of the import: if a library is missing, with the `extra` that installs it.
     """
+    homes = {name: module for module, lazy_names in names.items() for name in lazy_names.split()}
 
     def get(name: str) -> object:
         if name not in homes:
@@ -37,7 +38,7 @@ def lazy_imports(
         setattr(sys.modules[package], name, exported)
         return exported
 
-    def names() -> list[str]:
+    def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})
 
-    return get, names
+    return get, list_names

@@ -34,24 +34,20 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "AnthropicMessages": ".anthropic.client",
-            "Backoff": ".retry",
-            "Capabilities": ".capabilities",
-            "LocalModel": ".local.model",
-            "OpenAIChat": ".openai_chat.client",
-            "OpenAIResponses": ".openai_responses.client",
-            "Provider": ".providers",
-            "ScriptedModel": ".scripted",
-            "ToolSpec": "turnwright.message",
-            "asks_for": ".scripted",
-            "pydantic_ai_model": ".pydantic_ai",
-            **dict.fromkeys(
-                (
-                    *("Model", "ModelError", "ModelRequest", "ModelResponse", "ReasoningDelta", "ResponseInfo"),
-                    *("ResponseToolCall", "TextDelta", "ToolCallDelta", "ToolChoice"),
-                ),
-                ".protocol",
+            "turnwright.message": "ToolSpec",
+            ".anthropic.client": "AnthropicMessages",
+            ".capabilities": "Capabilities",
+            ".local.model": "LocalModel",
+            ".openai_chat.client": "OpenAIChat",
+            ".openai_responses.client": "OpenAIResponses",
+            ".protocol": (
+                "Model ModelError ModelRequest ModelResponse ReasoningDelta ResponseInfo ResponseToolCall TextDelta "
+                "ToolCallDelta ToolChoice"
             ),
+            ".providers": "Provider",
+            ".pydantic_ai": "pydantic_ai_model",
+            ".retry": "Backoff",
+            ".scripted": "ScriptedModel asks_for",
         },
     )
 

@@ -11,6 +11,12 @@ from .protocol import Job, JobListener, Runtime, TurnStatus, WorkerApi
 if TYPE_CHECKING:
     from .temporal.runtime import Temporal
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, {"Temporal": ".temporal.runtime"}, extra="turnwright[temporal]")
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            ".temporal.runtime": "Temporal",
+        },
+        extra="turnwright[temporal]",
+    )
 
 __all__ = ["Job", "JobListener", "Local", "Runtime", "Temporal", "TurnStatus", "WorkerApi"]

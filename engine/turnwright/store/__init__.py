@@ -33,18 +33,15 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "MemoryStore": ".memory",
-            "SessionInfo": ".sessions",
-            "SqliteStore": ".sqlite.store",
-            **dict.fromkeys(("StoreScheme", "open_store"), ".address"),
-            **dict.fromkeys(("Annotation", "AnnotationKind", "AnnotationStore"), ".annotations"),
-            **dict.fromkeys(
-                (
-                    *("NOBODY", "NONE_ABANDONED", "QUEUED", "AbandonedDrivers", "Changed", "Claim", "ClaimSpan"),
-                    *("DueTurn", "InboxItem", "InboxKind", "NewTurn", "Queued", "Status", "Store", "TurnRow"),
-                ),
-                ".protocol",
+            ".address": "StoreScheme open_store",
+            ".annotations": "Annotation AnnotationKind AnnotationStore",
+            ".memory": "MemoryStore",
+            ".protocol": (
+                "AbandonedDrivers Changed Claim ClaimSpan DueTurn InboxItem InboxKind NOBODY NONE_ABANDONED NewTurn "
+                "QUEUED Queued Status Store TurnRow"
             ),
+            ".sessions": "SessionInfo",
+            ".sqlite.store": "SqliteStore",
         },
     )
 

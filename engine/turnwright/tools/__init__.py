@@ -19,7 +19,13 @@ if TYPE_CHECKING:
     from .builtin import builtin_tools
     from .load import load_tools
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, {"builtin_tools": ".builtin", "load_tools": ".load"})
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            ".builtin": "builtin_tools",
+            ".load": "load_tools",
+        },
+    )
 
 __all__ = [
     "RESULT_LIMIT",

@@ -12,10 +12,8 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Inspector": ".app",
-            "Open": ".http.access",
-            "Token": ".http.access",
-            "inspector_app": ".app",
+            ".app": "Inspector inspector_app",
+            ".http.access": "Open Token",
         },
     )
 

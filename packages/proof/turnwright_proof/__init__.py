@@ -13,11 +13,9 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Certificate": ".certificates.certificate",
-            "RuleFinding": ".verify.rule_findings",
-            "certificate": ".certificates.certificate",
-            "check_rules": ".verify.rule_findings",
-            "explain": ".certificates.explain",
+            ".certificates.certificate": "Certificate certificate",
+            ".certificates.explain": "explain",
+            ".verify.rule_findings": "RuleFinding check_rules",
         },
     )
 

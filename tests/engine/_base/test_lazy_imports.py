@@ -41,7 +41,7 @@ def test_star_import_imports_every_lazy_name() -> None:
 
 
 def test_missing_name_is_an_ordinary_import_error() -> None:
-    get, _ = lazy_imports("turnwright", {"Certificate": ".certificate"})
+    get, _ = lazy_imports("turnwright", {".certificate": "Certificate"})
     with pytest.raises(AttributeError, match="module 'turnwright' has no attribute 'Bogus'") as raised:
         get("Bogus")
     assert (raised.value.name, raised.value.obj) == ("Bogus", turnwright)

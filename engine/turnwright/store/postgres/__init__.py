@@ -8,6 +8,12 @@ from turnwright._base.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .store import PostgresStore
 else:
-    __getattr__, __dir__ = lazy_imports(__name__, {"PostgresStore": ".store"}, extra="turnwright[postgres]")
+    __getattr__, __dir__ = lazy_imports(
+        __name__,
+        {
+            ".store": "PostgresStore",
+        },
+        extra="turnwright[postgres]",
+    )
 
 __all__ = ["PostgresStore"]

@@ -17,10 +17,9 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Bounds": "turnwright_protocols.http",
-            "Gate": "turnwright_protocols.http",
-            "TaskEncoder": ".task_encoder",
-            "a2a_routes": ".routes",
+            "turnwright_protocols.http": "Bounds Gate",
+            ".routes": "a2a_routes",
+            ".task_encoder": "TaskEncoder",
         },
         extra="turnwright-protocols[a2a]",
     )

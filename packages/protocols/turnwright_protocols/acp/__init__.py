@@ -14,8 +14,7 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "AcpAgent": ".acp_agent",
-            "serve_acp": ".acp_agent",
+            ".acp_agent": "AcpAgent serve_acp",
         },
         extra="turnwright-protocols[acp]",
     )

@@ -16,12 +16,9 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "AgUiEncoder": ".encoder",
-            "RunRequest": ".run_input",
-            "encode_events": ".encoder",
-            "messages_of": ".messages",
-            "read_input": ".run_input",
-            "to_sse": ".encoder",
+            ".encoder": "AgUiEncoder encode_events to_sse",
+            ".messages": "messages_of",
+            ".run_input": "RunRequest read_input",
         },
         extra="turnwright-protocols[ag-ui]",
     )

@@ -17,11 +17,9 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Bounds": "turnwright_protocols.http",
-            "Gate": "turnwright_protocols.http",
-            "mcp_app": ".app",
-            "mcp_server": ".server",
-            "serve_mcp": ".server",
+            "turnwright_protocols.http": "Bounds Gate",
+            ".app": "mcp_app",
+            ".server": "mcp_server serve_mcp",
         },
         extra="turnwright-protocols[mcp]",
     )

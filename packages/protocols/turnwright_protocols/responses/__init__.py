@@ -17,11 +17,9 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Bounds": "turnwright_protocols.http",
-            "Gate": "turnwright_protocols.http",
-            "ResponseEncoder": ".response_encoder",
-            "ResponseOptions": ".response_encoder",
-            "responses_routes": ".routes",
+            "turnwright_protocols.http": "Bounds Gate",
+            ".response_encoder": "ResponseEncoder ResponseOptions",
+            ".routes": "responses_routes",
         },
         extra="turnwright-protocols[responses]",
     )

@@ -18,11 +18,10 @@ else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            "Bounds": "turnwright_protocols.http",
-            "ChunkEncoder": ".chunks",
-            "Gate": "turnwright_protocols.http",
-            "chat_messages": ".messages",
-            "ui_routes": ".routes",
+            "turnwright_protocols.http": "Bounds Gate",
+            ".chunks": "ChunkEncoder",
+            ".messages": "chat_messages",
+            ".routes": "ui_routes",
         },
         extra="turnwright-protocols[ui]",
     )
