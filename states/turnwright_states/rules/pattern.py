@@ -49,9 +49,12 @@ class ToolPattern:
 
 
 class CallPattern:
-    """A pattern of calls. Raises `InvalidRuleError` for a text that is none, or an unknown group."""
+    """A pattern of calls. Raises `InvalidRuleError` for a text that is none, or an unknown group.
 
-    def __init__(self, texts: Sequence[str], groups: Mapping[str, Sequence[str]]) -> None:
+    Without `groups`, each `$GROUP` is allowed, and is a tool of this name.
+    """
+
+    def __init__(self, texts: Sequence[str], groups: Mapping[str, Sequence[str]] | None) -> None:
         self.parts: tuple[PatternPart, ...] = tuple(part for text in texts for part in _parts(text, groups))
 
     def __str__(self) -> str:
@@ -90,7 +93,7 @@ def names_tool(name: str, tool: str) -> bool:
     return True
 
 
-def _parts(text: str, groups: Mapping[str, Sequence[str]]) -> list[PatternPart]:
+def _parts(text: str, groups: Mapping[str, Sequence[str]] | None) -> list[PatternPart]:
     name, separator, words = text.partition(" if ")
     name = name.strip()
     if not name or any(letter.isspace() for letter in name):
@@ -98,7 +101,7 @@ def _parts(text: str, groups: Mapping[str, Sequence[str]]) -> list[PatternPart]:
     condition = Condition(words.strip()) if separator else None
     if name.startswith("@") and name not in (USER, ANSWER):
         raise InvalidRuleError(f"{name!r} is not a call: write {USER} or {ANSWER}")
-    if not name.startswith("$"):
+    if groups is None or not name.startswith("$"):
         return [PatternPart(name, condition)]
     if name[1:] not in groups:
         similar = find_similar_name(name[1:], groups)

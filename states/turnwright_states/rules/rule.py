@@ -184,8 +184,8 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         fields = _texts("same", self.same) or _texts("per", self.per)
         return {field: field for field in fields}
 
-    def patterns(self, groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[CallPattern, ...]]:
-        """Return the parsed calls of each word. Raises `InvalidRuleError`."""
+    def patterns(self, groups: Mapping[str, Sequence[str]] | None) -> dict[str, tuple[CallPattern, ...]]:
+        """Return the parsed calls of each word. Raises `InvalidRuleError`. See `CallPattern` for `groups`."""
         try:
             patterns: dict[str, tuple[CallPattern, ...]] = {}
             patterns |= {word: (CallPattern(self.calls(word), groups),) for word in _CALLS if self.calls(word)}
@@ -229,6 +229,7 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                 raise InvalidRuleError(f"{word} is a text, not {getattr(self, word)!r}")
         self._check_at_most()
         self._check_paths()
+        self.patterns(groups=None)
 
     def _check_calls(self) -> None:
         for word in _CALLS:

@@ -63,6 +63,26 @@ def test_rule_outside_the_forms_is_refused(words: dict[str, object], message: st
     assert error.value.rule == "mine"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"need": "b if result.ok and"}, "condition 'result.ok and': invalid syntax"),
+        ({"need": ["b", "c if reslt.ok"]}, "the name 'reslt' is unknown: did you mean `result`?"),
+        ({"need": "$reads if args.x ** 2"}, "'**' is not in the language"),
+        ({"before": ["a", "@user"]}, "a message of the user is not judged"),
+        ({"before": "a if this.args.x"}, "this is the judged call, which only need compares"),
+        ({"before": "@answer", "same": ["x"]}, "@answer has only a text"),
+        ({"need": "b c"}, "'b c' is not a call"),
+    ],
+)
+def test_broken_call_is_refused_when_the_rule_is_made(words: dict[str, Any], message: str) -> None:
+    """Its groups may be unknown until then."""
+    with pytest.raises(InvalidRuleError) as error:
+        Rule("mine", **{"before": "$writes", "need": "b", **words})
+    assert str(error.value).startswith("mine: ")
+    assert message in str(error.value)
+
+
 def test_group_with_a_similar_name_is_suggested() -> None:
     with pytest.raises(InvalidRuleError, match=r"mine: no group is named '\$write': did you mean '\$writes'\?"):
         RuleList([Rule("mine", never="$write")], {"writes": ["a"]})
