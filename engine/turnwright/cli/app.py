@@ -19,13 +19,15 @@ from turnwright.logs import FORMAT_VARIABLE, LEVEL_VARIABLE
 from . import codes, process
 from .help_text import EXAMPLES, GROUPS, PACKAGE, CommandWithExamples, GroupedCommands, first_steps
 from .log_options import LogFormatOption, LogLevelOption, behind_log_options, choose_log, with_shared_options
-from .packages import load_command
+from .packages import entry_name, load_command
 from .process import echo
 from .refused import with_advice
 
 #: The place of each command: a module, or the package that adds it. Only the command that was asked for is loaded:
 #: loading all takes longer than most run.
 PLACES: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
+#: The entry points of the commands of two words, which nobody types: `mcp-serve`.
+_ENTRIES: Final = frozenset(entry_name(name) for name in PLACES if " " in name)
 
 
 def command(name: str) -> Callable[..., object]:
@@ -46,9 +48,10 @@ def _commands_for(arguments: Sequence[str]) -> dict[str, Callable[..., object]]:
         return {}
     if arguments and arguments[0] in PLACES:
         return {arguments[0]: command(arguments[0])}
-    added_command = load_command(arguments[0]) if arguments and not arguments[0].startswith("-") else None
-    if added_command is not None:
-        return {arguments[0]: added_command}
+    if arguments and arguments[0] not in _ENTRIES and not arguments[0].startswith("-"):
+        added_command = load_command(arguments[0])
+        if added_command is not None:
+            return {arguments[0]: added_command}
     commands = {}
     for name in PLACES:
         with suppress(ConfigError):  # its package is not installed

@@ -23,16 +23,21 @@ NEEDS: Final = {"turnwright-inspector": ("turnwright-audit", "turnwright-proof")
 def load_command(name: str, package: str | None = None) -> Callable[..., object] | None:
     """Return the function of a command that a package adds, or None if none adds it.
 
-    A name of two words, as `mcp serve`, is an entry point with a hyphen. `package` is the distribution that has the
-    command, with its extra if it needs one. Raises `ConfigError` if it is not installed.
+    `package` is the distribution that has the command, with its extra if it needs one. Raises `ConfigError` if it is
+    not installed.
     """
     for entry in _entries():
-        if entry.name == name.replace(" ", "-"):
+        if entry.name == entry_name(name):
             function: Callable[..., object] = entry.load()
             return function
     if package is not None:
         raise missing_package(f"turnwright {name}", package)
     return None
+
+
+def entry_name(command: str) -> str:
+    """Return the name of a command's entry point, which has no space: `mcp-serve` for `mcp serve`."""
+    return command.replace(" ", "-")
 
 
 @cache

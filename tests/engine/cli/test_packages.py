@@ -14,7 +14,7 @@ import pytest
 from turnwright._base.version import VERSION
 from turnwright.cli.app import PLACES
 from turnwright.cli.help_text import PACKAGE
-from turnwright.cli.packages import import_part, load_command
+from turnwright.cli.packages import entry_name, import_part, load_command
 from turnwright.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,6 +126,15 @@ def test_wrong_command_is_refused_without_the_packages() -> None:
     code, message = run_alone("nosuch")
     assert code == 2
     assert "No such command 'nosuch'" in message
+
+
+def test_command_of_two_words_is_typed_as_two_words(cli: "Cli") -> None:
+    """Its entry point has a hyphen, and is no other name of it."""
+    for name in [name for name in PLACES if " " in name]:
+        refused = cli.run(entry_name(name), "--help")
+        assert (refused.code, refused.out) == (2, "")
+        assert f"No such command '{entry_name(name)}'" in refused.err
+        assert f"'{name}'" in refused.err, "the command is suggested"
 
 
 def test_error_inside_a_package_is_not_a_missing_package() -> None:
