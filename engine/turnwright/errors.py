@@ -29,7 +29,7 @@ How a turn ends is never an exception. It is the outcome and the reason of its r
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import wraps
 from types import UnionType
@@ -138,6 +138,7 @@ class NoOutputError(TurnwrightError):
 class InvalidAnswerError(TurnwrightError):
     """An answer to an interrupt that is not open or does not accept it. The message lists the open interrupts.
 
+    Of a result, `interrupt` may be the call or its key, and `subject` is then "call", which begins the message.
     `is_unfit`: the answer itself is wrong, and another one would be accepted. `is_refused`: the app does not authorize
     it.
     """
@@ -148,11 +149,12 @@ class InvalidAnswerError(TurnwrightError):
         why: str,
         interrupts: Sequence[str],
         *,
+        subject: str = "interrupt",
         is_unfit: bool = False,
         is_refused: bool = False,
     ) -> None:
         is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
-        super().__init__(f"interrupt {interrupt!r:.300}: {why} ({is_open})")
+        super().__init__(f"{subject} {interrupt!r:.300}: {why} ({is_open})")
         self.interrupt = interrupt
         self.interrupts = tuple(interrupts)
         self.is_unfit, self.is_refused = is_unfit, is_refused
@@ -296,9 +298,12 @@ def need_method(name: str, value: object, method: str, form: str) -> None:
 
 
 def need_list(name: str, value: object) -> None:
-    """Raise `ConfigError` unless several were given. One agent can be iterated too, over its fields: it has a name."""
+    """Raise `ConfigError` unless several were given.
+
+    A text and a mapping can be iterated too, and one agent, over its fields: it has a name.
+    """
     label = getattr(value, "name", getattr(value, "__name__", None))
-    if label is not None or not isinstance(value, Iterable):
+    if label is not None or isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ConfigError(f"{name} must be a list: write {name}=[{label or '...'}]")
 
 

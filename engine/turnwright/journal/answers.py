@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Final, Self, TypedDict, cast, overload
 
@@ -298,9 +299,9 @@ def _check_always(interrupt: Interrupt, reply: Answer, ids: Sequence[str]) -> No
 def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
     """Raise `InvalidAnswerError` for a person who does not count among the approvers of a call."""
     if not by.strip():
-        raise InvalidAnswerError(interrupt.id, f"{interrupt.id} needs a name: give by=", ids)
+        raise InvalidAnswerError(interrupt.id, "it needs a name: give by=", ids)
     if by in interrupt.approved_by:
-        raise InvalidAnswerError(interrupt.id, f"{interrupt.id} needs another approver: {by} has approved", ids)
+        raise InvalidAnswerError(interrupt.id, f"it needs another approver: {by} has approved", ids)
 
 
 def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, JsonValue]:
@@ -450,10 +451,10 @@ async def post_answers(
             for name, answer in answers.items()
         }
 
-    try:
+    replies: dict[str, Answer] | None = None
+    with suppress(InvalidAnswerError):
         replies = parse_all()
-    except InvalidAnswerError:
-        # The error lists the open interrupts, which only the inbox knows.
+    if replies is None:  # the error lists the open interrupts, which only the inbox knows
         replies = parse_all(answers_in(await store.inbox(turn_id), interrupts.values()))
     for name, reply in replies.items():
         await need_authorized(judge, answering_of(fold, interrupts[name], reply, signature), [*interrupts])

@@ -26,12 +26,12 @@ from .answers import (
     answering_of,
     has_moved,
     need_authorized,
-    need_live,
     parse_answer,
 )
 from .inbox import RESULT_PREFIX, progress_item, read_answer, writable
 from .turn_journal import JournalFold
 
+_KEY_FORM: Final = "TURN:CALL, as `Interrupt.key` has it"
 #: The kinds of interrupts that a result closes.
 _SETTLED: Final = frozenset({InterruptKind.RESULT, InterruptKind.UNKNOWN_OUTCOME})
 
@@ -114,11 +114,16 @@ async def report_progress(
 async def _read_folds(store: Store, key: str) -> list[JournalFold]:
     """Read the root turn of a call's key, and the sub-agents' turns below it down to the call's own, if they exist.
 
-    Raises `ConfigError` for a key that is not text, and `TurnNotFoundError` without a root turn.
+    Raises `ConfigError` for a text that is not a key, and `TurnNotFoundError` without a root turn.
     """
-    need_kind("key", key, str, "text: TURN:CALL, as `Interrupt.key` has it")
+    need_kind("key", key, str, f"text: {_KEY_FORM}")
     root, *path = key.split(":")
-    folds = [await JournalFold.read(store, root, keep_facts=True)]
+    try:
+        folds = [await JournalFold.read(store, root, keep_facts=True)]
+    except TurnNotFoundError:
+        if path:
+            raise
+        raise ConfigError(f"{key!r:.80} is not the key of a call: write {_KEY_FORM}") from None
     for depth in range(1, len(path)):
         try:
             folds.append(await JournalFold.read(store, ":".join([root, *path[:depth]]), keep_facts=True))
@@ -139,7 +144,7 @@ def _find(folds: Sequence[JournalFold], key: str) -> Addressee:
                 return Addressee(fold, interrupt, is_early=fold is not folds[0])
         if interrupts:
             name = interrupts[0].id
-            raise InvalidAnswerError(name, f"call {key} waits for {name}, not for a result", [name])
+            raise InvalidAnswerError(name, f"call {key} waits for it, not for a result", [name])
     root = folds[0]
     turn_id, _, name = key.rpartition(":")
     if folds[-1].turn_id == turn_id:
@@ -147,13 +152,11 @@ def _find(folds: Sequence[JournalFold], key: str) -> Addressee:
         if addressee is not None:
             return addressee
     turn = root.machine.turn
-    if turn.state.outcome is not None and turn.reason is not None and not turn_id:
-        need_live(root.turn_id, turn.state.outcome, turn.reason)
     open_keys = [interrupt.key for interrupt in _interrupts_of(root) if interrupt.kind in _SETTLED]
-    why = f"no open call has the key {key!r:.300}"
+    why = "no open call has this key"
     if turn.state.outcome is not None:
         why = f"{why}, and turn {root.turn_id} has ended ({turn.state.outcome}: {turn.reason})"
-    raise InvalidAnswerError(key, why, open_keys)
+    raise InvalidAnswerError(key, why, open_keys, subject="call")
 
 
 def _find_running(fold: JournalFold, name: str) -> Addressee | None:
@@ -210,7 +213,7 @@ def _need_same_item(key: str, given_result: GivenResult, item: InboxItem) -> Non
     """Raise for an answer in the inbox that is not the same result."""
     fields = read_answer(item)
     if fields.get("decision") != Decision.SETTLE:
-        raise InvalidAnswerError(key, OTHER_ANSWER, [])
+        raise InvalidAnswerError(key, OTHER_ANSWER, [], subject="call")
     at, by = fields.get("at"), fields.get("by") or fields.get("via")
     _need_same(key, given_result, fields.get("given"), at if isinstance(at, float | int) else None, str(by or ""))
 

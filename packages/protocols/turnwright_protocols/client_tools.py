@@ -75,7 +75,7 @@ def give_results(interrupts: Sequence[Interrupt], results: Mapping[str, Callable
         if result is None:
             continue
         if interrupt.kind is not InterruptKind.RESULT:
-            why = f"call {interrupt.call} waits for {interrupt.id}, not for a result"
+            why = f"call {interrupt.call} waits for it, not for a result"
             raise InvalidAnswerError(interrupt.id, why, ids)
         try:
             answers[interrupt.id] = result()
@@ -108,4 +108,4 @@ def read_settlement(interrupt: Interrupt, value: object, ids: Sequence[str]) -> 
 def need_result(answers: Mapping[str, object], results: Collection[str]) -> None:
     """Raise `InvalidAnswerError` if results answer nothing."""
     if results and not answers:
-        raise InvalidAnswerError(next(iter(results)), "no such call waits for a result", [])
+        raise InvalidAnswerError(next(iter(results)), "it waits for no result", [], subject="call")

@@ -45,7 +45,7 @@ def test_answer_of_several_people_needs_a_name(cli: "Cli", endpoint: "Endpoint")
     for command in ("answer", "resume"):
         refused = cli.run(command, turn, "--approve", "approval-1")
         assert refused.code == 2
-        assert "approval-1 needs a name: give --by NAME" in refused.err
+        assert "interrupt 'approval-1': it needs a name: give --by NAME" in refused.err
     assert cli.run("answer", turn, "--approve", "approval-1", "--by", "ann").code == 0
 
 

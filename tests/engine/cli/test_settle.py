@@ -82,4 +82,4 @@ def test_bad_result_is_refused(cli: "Cli", waiting: str, options: list[str], wor
     unknown = cli.run("settle", f"{waiting}:call00009", "--result", "a")
     assert unknown.code == 2
     keys = ", ".join(f"{waiting}:call0000{number}" for number in (1, 2))
-    assert f"no open call has the key '{waiting}:call00009' (open: {keys})" in unknown.err
+    assert f"turnwright: call '{waiting}:call00009': no open call has this key (open: {keys})" in unknown.err

@@ -165,9 +165,7 @@ async def test_external_call_is_approved_before_the_wait(desk: Desk) -> None:
     engine = desk.engine(asks_for(("buy", {})), "Bought.", tools=[buy])
     turn: TurnResult = await engine.run(AGENT, "Buy.")
     assert (turn.interrupts[0].kind, turn.interrupts[0].approvals) == (InterruptKind.APPROVAL, 2)
-    with pytest.raises(
-        InvalidAnswerError, match=f"call {turn.interrupts[0].key} waits for approval-1, not for a result"
-    ):
+    with pytest.raises(InvalidAnswerError, match=f"call {turn.interrupts[0].key} waits for it, not for a result"):
         await engine.settle(turn.interrupts[0].key, "bought")
     await engine.answer(turn.id, {"approval-1": True}, by="ann")
     turn = await engine.resume(turn.id, {"approval-1": True}, by="bob")
@@ -322,7 +320,7 @@ async def test_unknown_keys_are_refused(desk: Desk) -> None:
     engine = desk.engine()
     turn: TurnResult = await engine.run(AGENT, "Render.")
     for key in (turn.id, f"{turn.id}:call9", f"{turn.id}:call00001:call00001", f"{turn.id}:", f"{turn.id}:call00001:"):
-        with pytest.raises(InvalidAnswerError, match=f"no open call has the key '{key}'"):
+        with pytest.raises(InvalidAnswerError, match=f"call '{key}': no open call has this key"):
             await engine.settle(key, "x")
     assert not await desk.store.inbox(turn.id)
 
@@ -454,8 +452,10 @@ async def test_failed_hook_of_a_given_result_settles_the_call_once(desk: Desk) -
     [
         (5, {}, "key must be text"),
         (None, {}, "key must be text"),
-        ("x" * 100_000, {}, "there is no turn 'xxx"),
-        ("t:" + "x" * 100_000, {}, "no open call has the key 't:xxx"),
+        ("x" * 100_000, {}, "'xxx.* is not the key of a call: write TURN:CALL"),
+        ("result-1", {}, "^'result-1' is not the key of a call: write TURN:CALL, as `Interrupt.key` has it$"),
+        ("u:call00001", {}, "there is no turn 'u'"),
+        ("t:" + "x" * 100_000, {}, "call 't:xxx"),
         ("t:call00001", {"error": 5}, "error must be text"),
     ],
 )
@@ -805,7 +805,7 @@ async def test_progress_that_is_no_number_is_refused(desk: Desk, report: Any) ->
     turn: TurnResult = await engine.run(AGENT, "Render.")
     with pytest.raises(ConfigError):
         await engine.progress(turn.interrupts[0].key, *report)
-    with pytest.raises(InvalidAnswerError, match="no open call has the key"):
+    with pytest.raises(InvalidAnswerError, match="no open call has this key"):
         await engine.progress(f"{turn.id}:call9", 1)
     assert not await desk.store.inbox(turn.id)
 

@@ -90,7 +90,7 @@ async def test_person_approves_once() -> None:
     engine = paying(MemoryStore())
     turn: TurnResult = await engine.run(AGENT, "Pay.")
     turn = await engine.resume(turn.id, {"approval-1": True}, by="ann")
-    with pytest.raises(InvalidAnswerError, match="approval-1 needs another approver: ann has approved"):
+    with pytest.raises(InvalidAnswerError, match="interrupt 'approval-1': it needs another approver: ann has approved"):
         await engine.resume(turn.id, {"approval-1": True}, by="ann")
     assert not await engine.store.inbox(turn.id)
     assert (await engine.resume(turn.id, {"approval-1": True}, by="Ann")).text == "Done."
@@ -101,7 +101,7 @@ async def test_approval_of_several_needs_a_name(by: str) -> None:
     """Rule 14: a blank name is none; nothing is stored."""
     engine = paying(MemoryStore())
     turn: TurnResult = await engine.run(AGENT, "Pay.")
-    with pytest.raises(InvalidAnswerError, match="approval-1 needs a name: give by="):
+    with pytest.raises(InvalidAnswerError, match="interrupt 'approval-1': it needs a name: give by="):
         await engine.resume(turn.id, {"approval-1": True}, by=by)
     assert not await engine.store.inbox(turn.id)
 

@@ -152,8 +152,9 @@ async def test_answer_after_the_applied_expiry_is_refused(desk: Desk) -> None:
     paused = await engine.run(AGENT, "hi")
     desk.clock.jump(MINUTE)
     await engine.recover()
-    with pytest.raises(InvalidAnswerError, match="open: approval-2"):
+    with pytest.raises(InvalidAnswerError, match="open: approval-2") as refusal:
         await engine.resume(paused.id, {"approval-1": True})
+    assert refusal.value.__context__ is None, "its traceback is one"
     assert desk.done == []
 
 

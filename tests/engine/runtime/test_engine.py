@@ -554,6 +554,8 @@ def noted(text: str) -> str:
     [
         ({"tools": noted}, r"tools must be a list: write tools=\[noted\]"),
         ({"agents": AGENT}, r"agents must be a list: write agents=\[Tidier\]"),
+        ({"agents": {"Tidier": AGENT}}, r"agents must be a list: write agents=\[\.\.\.\]"),
+        ({"rules": "rules.yaml"}, r"rules must be a list: write rules=\[\.\.\.\]"),
         ({"deps": {"user": "ann"}}, "deps must be an async function of the turn that makes them, not {'user': 'ann'}"),
         ({"deps": lambda: 3}, r"deps: <lambda> is called with \(turn\), and takes \(\)"),
         ({"limits": {"steps": 5}}, r"limits must be Limits\(steps=\.\.\.\), not {'steps': 5}"),

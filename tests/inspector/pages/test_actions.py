@@ -459,7 +459,7 @@ async def test_wait_is_settled_on_the_page(file: Path) -> None:
             assert "Approved by 1 of 2: ann by api" in page
             path = f"/turns/{turn.id}/answer"
             nameless = await person.does(path, interrupt="approval-1", decision="approve")
-            assert "approval-1 needs a name: write your name" in html.unescape(nameless.text)
+            assert "it needs a name: write your name" in html.unescape(nameless.text)
             await person.does(path, interrupt="approval-1", decision="approve", by="bob")
             await person.does(path, interrupt="result-call00001", decision="settle", result="film.mp4")
         assert (await engine.resume(turn.id)).text == "Done."
