@@ -163,7 +163,7 @@ class LoopGuard:
         can run.
         """
         guard = object.__new__(cls)
-        guard.machine, guard._facts = TurnMachine.resume(facts), []
+        guard.machine, guard._facts = TurnMachine.resume(facts, verify=True), []
         if guard.machine.turn.synthesis:
             raise InvalidJournalError(
                 1, "the turn has a synthesis, which a LoopGuard cannot run: resume it with its engine"

@@ -72,6 +72,10 @@ _MICROSECOND: Final = 1e-6
 #: Facts after which a limit may be near.
 _RAISES: Final = frozenset({f.StepStarted, f.ModelReplied, f.AttemptFailed, f.CallStarted, f.CallSettled, f.Compacted})
 _NOTHING: Final[Mapping[str, Spent]] = {}
+_CHANGED: Final = (
+    "the turn is not in the state of its hash, so a fact up to here was changed, added, moved or lost, and"
+    " `turnwright replay` names the first"
+)
 #: The fields that `turn_started` copies from its input.
 _KEPT_OF_START: Final = {*StartedInput.__struct_fields__} & {*f.TurnStarted.__struct_fields__} - {"elapsed", "limits"}
 
@@ -107,23 +111,32 @@ class TurnMachine:
         return machine, machine._begin(event)
 
     @classmethod
-    def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART) -> "TurnMachine":
+    def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART, verify: bool = False) -> "TurnMachine":
         """Resume a turn from its facts, in the order of the journal. No guard is evaluated again.
+
+        With `verify`, which a driver needs and a reader does not, the facts must also lead to the state of their last
+        hash, so that a turn does not continue after a fact was changed, added, moved or lost.
 
         Raises `InvalidJournalError` for an empty journal, for one that does not begin with its only `turn_started`, and
         for facts after the end.
         """
         turn = Turn()
-        seq = 0
+        seq = hashed = 0
+        if verify:
+            facts = [*facts]
+            hashed = _find_last_hash(facts)
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
                 raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with its only turn_started")
             if turn.state.outcome is not None:
                 raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
             try:
+                follows = not 0 < hashed < seq or turn.may_derive(fact)
                 turn.apply(fact)
             except KeyError as error:
                 raise InvalidJournalError(seq, f"{fact.kind} names {error}, which no earlier fact made") from None
+            if not follows or (seq == hashed and turn.digest() != fact.hash):
+                raise InvalidJournalError(seq, f"{fact.kind}: {_CHANGED}")
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
         return cls(turn, chart)
@@ -1190,3 +1203,10 @@ def _approver_problem(event: AnsweredInput, interrupt: f.InterruptRecord) -> str
     if event.by in interrupt.approved_by:
         return f"it needs another approver: {event.by} has approved"
     return "" if event.arguments is None else "several people approve the same arguments: reject instead"
+
+
+def _find_last_hash(facts: Sequence[f.Fact]) -> int:
+    """Return the number of the last fact with a hash, from 1; 0 for a journal of another chart, whose hashes differ."""
+    if not facts or not isinstance(facts[0], f.TurnStarted) or facts[0].chart != VERSION:
+        return 0
+    return max((seq for seq, fact in enumerate(facts, start=1) if fact.hash), default=0)

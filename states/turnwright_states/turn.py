@@ -289,6 +289,18 @@ class Turn:
         """Return the calls of the batch without a result, in call order."""
         return [call for call in self.batch.values() if call.state is not CallState.SETTLED]
 
+    def may_derive(self, fact: f.Fact) -> bool:
+        """Return whether a fact without a hash may be next: it follows from the one before, without another input."""
+        match fact:
+            case f.StepFinished():
+                return self.step_open and not self.open_calls()
+            case f.StepStarted():
+                return not self.step_open and fact.number == self.counters.steps + 1
+            case f.CallStarted():
+                return self.batch[fact.call].state is CallState.READY
+            case _:
+                return False
+
     def apply(self, fact: f.Fact) -> None:
         """Apply one fact. Nothing is checked here, so it must follow from the facts before."""
         try:

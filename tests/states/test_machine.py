@@ -1,5 +1,6 @@
 """Starting, feeding, copying and resuming a turn (docs/rules.md#core)."""
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
@@ -347,6 +348,34 @@ def test_fact_naming_an_unknown_object_is_refused(begin: "Begin", stray: facts.F
     turn.reply("look")
     with pytest.raises(InvalidJournalError, match=f"fact {len(turn.facts) + 1} of the journal: {stray.kind} names"):
         TurnMachine.resume([*turn.facts, stray])
+
+
+def mishandled(journal: list[facts.Fact]) -> Iterator[list[facts.Fact]]:
+    """The journal with one fact lost, repeated at any later place, or moved there."""
+    for place in range(1, len(journal)):
+        rest = [*journal[:place], *journal[place + 1 :]]
+        yield rest
+        for later in range(place + 1, len(journal) + 1):
+            yield [*journal[:later], journal[place], *journal[later:]]
+            yield [*rest[:later], journal[place], *rest[later:]]
+
+
+def test_mishandled_journal_continues_only_from_an_earlier_state(begin: "Begin") -> None:
+    turn = begin(steps=4)
+    turn.step("look")
+    turn.reply("look", "write", "send")
+    turn.wait("call00003")
+    turn.settle_one("call00002")
+    turn.settle_one("call00004", CallStatus.ERROR)
+    had = {fold(turn.facts[:length]).digest() for length in range(1, len(turn.facts) + 1)}
+    refused, continued = 0, set[str]()
+    for journal in mishandled(turn.facts):
+        try:
+            continued.add(TurnMachine.resume(journal, verify=True).turn.digest())
+        except InvalidJournalError:
+            refused += 1
+    assert continued <= had
+    assert refused > len(turn.facts)
 
 
 def test_turn_in_the_middle_of_a_transaction_cannot_be_fed(begin: "Begin") -> None:

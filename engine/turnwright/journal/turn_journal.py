@@ -114,7 +114,7 @@ class JournalFold:
         self.keep_facts = keep_facts
         self.started = first_fact(turn_id, facts)
         with reading(turn_id):
-            self.machine = machine or TurnMachine.resume(fact for _, fact in facts)
+            self.machine = machine or TurnMachine.resume((fact for _, fact in facts), verify=True)
             self.transcript = Transcript.following(self.machine.turn, facts)
         self.seq = facts[-1][0]
 
