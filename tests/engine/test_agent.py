@@ -158,6 +158,14 @@ def test_agent_survives_a_json_round_trip(agent: Agent) -> None:
     assert Agent.model_validate_json(agent.model_dump_json()) == agent
 
 
+@given(AGENTS, st.booleans())
+def test_changed_copy_equals_a_new_agent(agent: Agent, deep: bool) -> None:
+    copy = agent.model_copy(update={"nudges": 2}, deep=deep)
+    assert copy == Agent.model_validate(agent.model_dump() | {"nudges": 2})
+    assert copy.model_fields_set == agent.model_fields_set | {"nudges"}
+    assert agent.model_copy(deep=deep) == agent
+
+
 def test_agent_inside_another_model_keeps_the_difference() -> None:
     class Fact(BaseModel):
         agent: Agent
@@ -253,6 +261,9 @@ def test_wrong_value_names_the_agent_the_field_and_the_value(values: dict[str, o
     assert f"agent 'Refactorer': {message}" in text
     assert next(iter(values)) in text
     assert len(text) < 1000
+    with pytest.raises(ValidationError) as raised:
+        Agent(name="Refactorer", steps=3).model_copy(update=values)
+    assert str(raised.value) == text, "a copy is checked as a new agent"
 
 
 @pytest.mark.parametrize(

@@ -305,6 +305,16 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             raise ValueError("must not be blank: leave it out for the standard prompt")
         return value
 
+    def model_copy(self, *, update: Mapping[str, object] | None = None, deep: bool = False) -> Self:
+        """Return a copy with the fields in `update`, which are checked as those of a new agent.
+
+        `deep` also copies the values. Raises `ValidationError`.
+        """
+        copy = super().model_copy(deep=deep)
+        if not update:
+            return copy
+        return self.model_validate({name: getattr(copy, name) for name in self.model_fields_set} | dict(update))
+
     @property
     def overrides(self) -> dict[str, object]:
         """The limits that this agent sets, by their names in `Limits`. Absent ones stay the engine's."""

@@ -170,7 +170,7 @@ class _OpencodeFile:
             return self.agent
         rules = list(self.agent.tools or ("*",))
         for agent in sub_agents:
-            if agent.name == self.name:
+            if agent.name == self.name or not agent.tool_name:
                 continue
             fits = [is_allowed for pattern, is_allowed in self.task.items() if _fits(agent.name, pattern)]
             rules += [agent.tool_name if fits[-1] else f"!{agent.tool_name}"] if fits else []

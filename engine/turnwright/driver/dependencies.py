@@ -321,23 +321,24 @@ class Dependencies(msgspec.Struct, frozen=True):
         make = partial(OutputType, agent.name, agent.output_type, agent.output_schema)
         return cached(self.outputs_by_agent, agent, make)
 
-    def model_for(self, agent: Agent) -> Model:
-        """Return the agent's model. Without `models` it is the engine's, and an agent may name no other.
+    def model_for(self, agent: Agent, name: str | None = None) -> Model:
+        """Return the agent's model, or the model `name` in its place. Without `models` only the engine's exists.
 
         Raises `ConfigError` for another model, for one that is not found, and if there is none.
         """
-        if agent.model is not None and self.models is not None:
+        name = agent.model if name is None else name
+        if name is not None and self.models is not None:
             try:
-                return checked_model(self.models(agent.model))
+                return checked_model(self.models(name))
             except ConfigError:
                 raise
             except Exception as error:
                 problem = describe(error)
-                raise ConfigError(f"agent {agent.name!r}: model {agent.model!r} was not found: {problem}") from error
-        if agent.model is not None and (self.model is None or self.model.name != agent.model):
+                raise ConfigError(f"agent {agent.name!r}: model {name!r} was not found: {problem}") from error
+        if name is not None and (self.model is None or self.model.name != name):
             only = "has none" if self.model is None else f"has only {self.model.name!r}"
             raise ConfigError(
-                f"agent {agent.name!r}: model {agent.model!r}: the engine {only}: give it models=, a function that"
+                f"agent {agent.name!r}: model {name!r}: the engine {only}: give it models=, a function that"
                 " returns the model of a name, or leave the agent's model out"
             )
         if self.model is None:
@@ -347,7 +348,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     def writer_for(self, agent: Agent) -> Model | None:
         """Return the model that writes the agent's summaries, if `compaction` names one. Raises `ConfigError`."""
         name = None if agent.compaction is None else agent.compaction.model
-        return None if name is None else self.model_for(agent.model_copy(update={"model": name}))
+        return None if name is None else self.model_for(agent, name)
 
     def settings_for(self, agent: Agent, model: Model, run: ModelSettings | None) -> ModelSettings | None:
         """Return the settings of a turn: those of the run over the agent's over the engine's. None if there are none.

@@ -341,7 +341,7 @@ class Segment:
     def find_model(self, name: str) -> Model:
         """Return a model by its name, as the engine finds that of an agent. Raises `ConfigError`."""
         if name not in self._step_models:
-            model = self.setup.model_for(self.agent.model_copy(update={"model": name}))
+            model = self.setup.model_for(self.agent, name)
             observer, price = self.journal.observer, self.setup.price_for(model)
             observed_model = model if observer is None else observer.observed(model, price, self._timed_out)
             self._step_models[name] = model, observed_model

@@ -178,6 +178,12 @@ def test_permission_task_limits_the_callable_sub_agents(tmp_path: Path) -> None:
     assert may(build, "bash") == ["bash"]
 
 
+def test_sub_agent_without_a_tool_name_is_not_listed(tmp_path: Path) -> None:
+    write(tmp_path, lead="mode: primary\npermission: {task: allow}", look="mode: subagent", 日本="mode: subagent")
+    lead = next(agent for agent in load_opencode_agents(tmp_path) if agent.name == "lead")
+    assert lead.tools == ("*", "look")
+
+
 @pytest.mark.parametrize("front", ["permission: {task: deny}", "tools: {task: false}"])
 def test_task_denied_leaves_no_sub_agents(front: str, tmp_path: Path) -> None:
     write(tmp_path, build=f"mode: primary\n{front}", look="mode: subagent")

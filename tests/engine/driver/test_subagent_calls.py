@@ -89,7 +89,7 @@ async def test_a_question_of_a_sub_agents_tool_is_asked_without_arguments() -> N
 def test_unrestricted_agent_may_call_sub_agents_unless_a_sub_agent() -> None:
     tools = {"Reader": agent_tool(READER)}
     assert subagent_tools(tools, LEAD) == {"Reader": READER}
-    assert subagent_tools(tools, LEAD.model_copy(update={"mode": "subagent"})) == {}
+    assert subagent_tools(tools, LEAD.model_copy(update={"mode": "subagent", "description": "Leads."})) == {}
 
 
 async def test_question_without_a_pause_of_the_caller_is_rejected() -> None:

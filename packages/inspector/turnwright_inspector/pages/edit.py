@@ -74,7 +74,7 @@ class EditPages:
             agent = Agent.from_json(turn.started.agent)
         except ValidationError as error:
             raise UnreadableTurnError(turn.row.id, "its agent cannot be read") from error
-        self._engine.setup.model_for(agent.model_copy(update={"model": name}))
+        self._engine.setup.model_for(agent, name)
 
     def _page(
         self, request: Request, turn: TurnRecord, form: EditForm, message: str = "", status: int = 200
