@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, NoReturn, Self, final
+from typing import Annotated, ClassVar, Final, Literal, Self, final
 
 import msgspec
 from pydantic import Field, GetCoreSchemaHandler, JsonValue
@@ -17,7 +17,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from turnwright_states import CallStatus, EndReason, Outcome
 
-from ._base.frozen import Value
+from ._base.frozen import Value, refuse_constant
 from .errors import ConfigError
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -421,14 +421,10 @@ def _call_of(call: JsonValue) -> ToolCallPart:
 def _arguments_of(arguments: JsonValue) -> dict[str, JsonValue]:
     if isinstance(arguments, str):
         try:
-            arguments = json.loads(arguments, parse_constant=_no_number)
+            arguments = json.loads(arguments, parse_constant=refuse_constant)
         except (ValueError, RecursionError):
             return {}
     return arguments if isinstance(arguments, dict) else {}
-
-
-def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
 
 
 def _string_of(subject: str, value: JsonValue) -> str:

@@ -8,11 +8,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from html import escape
 from http import HTTPStatus
-from typing import Any, Final, NamedTuple, Never, cast
+from typing import Any, Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from turnwright._base.frozen import unique_keys
+from turnwright._base.frozen import refuse_constant, unique_keys
 from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
@@ -266,7 +266,7 @@ def _parse(body: bytes) -> Mapping[str, JsonValue]:
     try:
         fields: JsonValue = json.loads(
             body.decode(),
-            parse_constant=_refuse_constant,
+            parse_constant=refuse_constant,
             parse_int=_read_integer,
             object_pairs_hook=unique_keys,
         )
@@ -290,10 +290,6 @@ def _read_integer(digits: str) -> int:
     if len(digits) > _MOST_DIGITS:
         raise ValueError(f"a number has {len(digits):,} digits; the limit: {_MOST_DIGITS:,}")
     return int(digits)
-
-
-def _refuse_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _question(interrupt: Interrupt, decision: Decision, by: str) -> Response:

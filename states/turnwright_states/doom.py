@@ -14,6 +14,7 @@ from msgspec import json as json_format
 from msgspec import msgpack
 from pydantic import JsonValue
 
+from .construct import writable
 from .payload import plain
 
 #: The longest cycle of different rounds that counts as a loop.
@@ -49,7 +50,7 @@ def canonical(value: object) -> bytes:
     try:
         return _canonical(value)
     except UnicodeEncodeError:
-        return _canonical(json.loads(_mend(json.dumps(value, ensure_ascii=False))))
+        return _canonical(json.loads(writable(json.dumps(value, ensure_ascii=False))))
 
 
 def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
@@ -63,7 +64,7 @@ def make_round(calls: Iterable[tuple[str, str]]) -> Round | None:
     try:
         return _pack(pairs)
     except UnicodeEncodeError:
-        return make_round((_mend(name), _mend(key)) for name, key in pairs)
+        return make_round((writable(name), writable(key)) for name, key in pairs)
 
 
 def remember(rounds: tuple[Round, ...], latest: Round, threshold: int) -> tuple[Round, ...]:
@@ -83,7 +84,3 @@ def looping(rounds: tuple[Round, ...], threshold: int) -> tuple[str, ...]:
         if len(tail) == period * threshold and tail == tail[:period] * threshold:
             return tuple(sorted({name for round_ in tail[:period] for name, _ in _unpack(round_)}))
     return ()
-
-
-def _mend(text: str) -> str:
-    return text.encode(errors="replace").decode()

@@ -332,8 +332,8 @@ def test_values_of_the_user_reach_the_tools() -> None:
         paths.add(path)
         return "noted"
 
-    target = Target((AGENT,), (note,), run_tools=True)
-    assert fuzz(target, examples=20, seed=1, values={"path": st.just("C3")}).verdict is Verdict.HOLDS
+    target = Target((AGENT,), (note,), run_tools=True, values={"path": st.just("C3")})
+    assert fuzz(target, examples=20, seed=1).verdict is Verdict.HOLDS
     assert "C3" in paths
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
-from typing import Final, Self, TypeVar
+from typing import Final, NoReturn, Self, TypeVar
 
 import msgspec
 from pydantic import GetCoreSchemaHandler, JsonValue, TypeAdapter, ValidationError
@@ -43,6 +43,11 @@ def unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
         # A key is shown as a whole or not at all, because a page recognizes only a whole secret.
         raise ValueError(f"the key {key!r} occurs twice" if len(key) <= _LONGEST_KEY else "a long key occurs twice")
     return fields
+
+
+def refuse_constant(constant: str) -> NoReturn:
+    """Refuse NaN and the infinities, as a `parse_constant` of `json`. Raises `ValueError`."""
+    raise ValueError(f"{constant} is not JSON")
 
 
 def deeper_than(value: object, levels: int) -> bool:

@@ -133,12 +133,13 @@ def _is_type(value: object) -> bool:
     return bool(names) and all(isinstance(name, str) and name in _TYPES for name in names)
 
 
-def _is_number(value: object) -> TypeGuard[int | float]:
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value is a number of JSON: to Python, a boolean is one too."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _is_count(value: object) -> bool:
-    return _is_number(value) and value >= 0 and (isinstance(value, int) or value.is_integer())
+    return is_number(value) and value >= 0 and (isinstance(value, int) or value.is_integer())
 
 
 _SCHEMA: Final = _Kind("a schema", _is_schema)
@@ -146,7 +147,7 @@ _SCHEMAS: Final = _Kind("a list of schemas", _is_list_of_schemas)
 #: Older drafts take a list here, and true or false instead of the other bound.
 _ITEMS: Final = _Kind("a schema", lambda value: _is_schema(value) or _is_list_of_schemas(value))
 _BOUND: Final = _Kind("a number", lambda value: isinstance(value, int | float))
-_NUMBER: Final = _Kind("a number", _is_number)
+_NUMBER: Final = _Kind("a number", is_number)
 _COUNT: Final = _Kind("a whole number from 0 on", _is_count)
 _TEXT: Final = _Kind("text", lambda value: isinstance(value, str))
 _SCHEMAS_BY_NAME: Final = _Kind(

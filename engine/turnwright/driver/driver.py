@@ -29,7 +29,7 @@ from turnwright.journal.inbox import AbortPoller, has_request
 from turnwright.journal.result import TurnResult
 from turnwright.journal.session_histories import SessionHistories
 from turnwright.journal.termination import end_children, end_claimed
-from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal
+from turnwright.journal.turn_journal import JournalFold, Listeners, TurnJournal, unsigned
 from turnwright.message import Message
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem, InboxKind, Store
 from turnwright.tools.batch_context import Delegate
@@ -53,7 +53,6 @@ from turnwright_states import (
     Input,
     TrippedInput,
 )
-from turnwright_states.facts import Fact, ModelReplied
 from turnwright_states.state import FINAL, State
 
 from .actions import account_for_crash, perform, refuse_compaction
@@ -390,7 +389,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if new_turn is None and journal.machine.turn.limits.cost is not None:
         setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
     if model.name != journal.started.model:
-        facts = [(seq, _unsigned_fact(fact)) for seq, fact in await store.facts(claim.turn)]
+        facts = [(seq, unsigned(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)
     history = NO_HISTORY
     started = journal.started
@@ -456,7 +455,3 @@ def _need_tools(journal: TurnJournal, setup: Dependencies) -> None:
         names = ", ".join(sorted({call.name for call in calls}))
         flags = "--tools, --agents" if any(call.made.lease for call in calls) else "--tools"
         raise ConfigError(f"turn {turn_id}: its open calls need the tools {names}: give them ({flags})")
-
-
-def _unsigned_fact(fact: Fact) -> Fact:
-    return structs.replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact

@@ -12,7 +12,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.model_settings import ModelSettings, checked_settings, parsed_settings
 from turnwright_states import CallSettledInput, CallStatus, Input, Limits
 from turnwright_states.event_inference import started_input
-from turnwright_states.facts import CallSettled, Fact, ModelReplied, TurnStarted
+from turnwright_states.facts import CallSettled, Fact, TurnStarted
 from turnwright_states.inputs import JsonObject
 from turnwright_states.payload import frozen
 from turnwright_states.rederive import rederive
@@ -20,6 +20,7 @@ from turnwright_states.replay import FactGroup
 
 from .driving_status import by_command_line
 from .inbox import writable
+from .turn_journal import unsigned
 
 if TYPE_CHECKING:
     from turnwright.rules import Rule, RuleSet
@@ -79,7 +80,7 @@ def changed_facts(
     if limits != started.limits or results or is_judged_anew:
         facts = _played(first, copied, groups, results)
     if first.model != started.model:
-        facts = list(map(_unsigned, facts))
+        facts = list(map(unsigned, facts))
     return facts
 
 
@@ -173,7 +174,3 @@ def _changed(results: Mapping[str, str], event: Input) -> Input:
     return structs.replace(
         event, status=CallStatus.OK, result=results[event.call], structured=None, files=(), retry=False
     )
-
-
-def _unsigned(fact: Fact) -> Fact:
-    return structs.replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact

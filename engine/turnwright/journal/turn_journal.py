@@ -21,7 +21,7 @@ from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.events import StreamEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import AnsweredInput, CallStartedInput, EndReason, Input, State, SteeredInput, Turn, TurnMachine
-from turnwright_states.facts import Fact, Paused, StepStarted, Stopping, TurnStarted
+from turnwright_states.facts import Fact, ModelReplied, Paused, StepStarted, Stopping, TurnStarted
 from turnwright_states.state import FINAL
 
 from .inbox import steers
@@ -461,6 +461,11 @@ def _log_facts(turn_id: str, facts: Sequence[Fact], turn: Turn) -> None:
         if call is not None and not call.made.refused:  # a model may have made up the name of a refused call
             fields["tool"] = call.name
         _LOG.log(level, "turn %s: %s", turn_id, text, extra=fields)
+
+
+def unsigned(fact: Fact) -> Fact:
+    """Return a fact without signed reasoning, which only the model that wrote it accepts."""
+    return replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact
 
 
 def first_fact(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:

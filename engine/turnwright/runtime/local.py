@@ -23,7 +23,7 @@ from turnwright.errors import (
 )
 from turnwright.store import Claim, DueTurn
 
-from .protocol import WorkerApi
+from .protocol import BoundRuntime
 
 #: Seconds for which a turn that cannot be driven here is skipped, and the maximum after failures of the store.
 _SKIP_SECONDS: Final = 60.0
@@ -31,7 +31,7 @@ _SKIP_SECONDS: Final = 60.0
 _LOG = logging.getLogger(__name__)
 
 
-class Local:
+class Local(BoundRuntime):
     """Drives turns in the task that runs them. A worker drives submitted and abandoned turns.
 
     With `embedded=False`, turns that are run are left to the workers too, and their journal is followed.
@@ -51,7 +51,6 @@ class Local:
         self._concurrency = concurrency
         self._every = every
         self._drain = drain
-        self._bound: WorkerApi | None = None
         self._woken = anyio.Event()
         #: The turns that this worker drives.
         self._running: set[str] = set()
@@ -61,12 +60,6 @@ class Local:
         self._may_have_more = False
         #: Whether the store could not be reached the last time.
         self._is_lost = False
-
-    def bind(self, work: WorkerApi) -> None:
-        """See `Runtime.bind`."""
-        if self._bound is not None:
-            raise ConfigError("this runtime belongs to another engine: give each engine its own")
-        self._bound = work
 
     async def submit(self, turn_id: str, segment: int) -> None:  # noqa: ARG002 (other runtimes need it)
         """See `Runtime.submit`: the journal has the turn, and a worker of this process looks at once."""
@@ -100,12 +93,6 @@ class Local:
 
     async def aclose(self) -> None:
         """See `Runtime.aclose`."""
-
-    @property
-    def _work(self) -> WorkerApi:
-        if self._bound is None:
-            raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
-        return self._bound
 
     async def _wake(self, stop: anyio.Event) -> None:
         await stop.wait()

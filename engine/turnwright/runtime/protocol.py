@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 import msgspec
 
-from turnwright.errors import StoreError
+from turnwright.errors import ConfigError, StoreError
 from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, DueTurn, Queued
 from turnwright_states import EndReason, State
 
@@ -159,3 +159,21 @@ class Runtime(Protocol):
     async def aclose(self) -> None:
         """Release all resources. Called once, with the engine."""
         ...
+
+
+class BoundRuntime:
+    """The part of a runtime that all have: it belongs to one engine."""
+
+    _bound: WorkerApi | None = None
+
+    def bind(self, work: WorkerApi) -> None:
+        """See `Runtime.bind`."""
+        if self._bound is not None:
+            raise ConfigError("this runtime belongs to another engine: give each engine its own")
+        self._bound = work
+
+    @property
+    def _work(self) -> WorkerApi:
+        if self._bound is None:
+            raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
+        return self._bound

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from turnwright._base.frozen import unique_keys
+from turnwright._base.frozen import refuse_constant, unique_keys
 from turnwright.agent import Agent
 from turnwright.driver.admission import check_client_tools
 from turnwright.errors import (
@@ -180,7 +180,7 @@ class Gate:
 def parse_object(content: bytes) -> JsonObject:
     """Return a JSON object. Raises `RefusedRequestError`, also for text that is not valid Unicode."""
     try:
-        value = json.loads(content, parse_constant=_refuse_constant, object_pairs_hook=unique_keys)
+        value = json.loads(content, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
         json.dumps(value, ensure_ascii=False).encode()
     except (UnicodeError, RecursionError):
         raise RefusedRequestError(400, "the body is not valid JSON") from None
@@ -384,7 +384,3 @@ def _length(request: Request) -> int:
         return int(request.headers.get("content-length", "0"))
     except ValueError:
         raise RefusedRequestError(400, "the content length is not a number") from None
-
-
-def _refuse_constant(constant: str) -> None:
-    raise ValueError(constant)

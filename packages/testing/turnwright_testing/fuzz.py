@@ -120,17 +120,15 @@ def fuzz(
     examples: int = 200,
     seed: int = 0,
     seconds: float | None = None,
-    values: ArgumentValues | None = None,
     progress: Progress = lambda _examples, _failed: None,
 ) -> FuzzReport:
     """Play `examples` scenarios drawn from `seed`, until one fails, or `seconds` are over, or Ctrl-C.
 
-    `values` precede those of the target. The same target, number and seed draw the same scenarios under one release of
+    The same target, number and seed draw the same scenarios under one release of
     Hypothesis. Nothing is written to the working directory. Raises `ConfigError` for an agent that cannot run with
     these tools.
     """
     start = time.monotonic()
-    target = replace(target, values={**target.values, **(values or {})})
     with quiet():
         for agent in target.agents:  # an agent that cannot run at all fails before any example
             target.play(agent, Scenario(metadata=target.metadata))

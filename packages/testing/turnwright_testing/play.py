@@ -24,7 +24,6 @@ from turnwright.tools import Tool
 from turnwright.tools.errors import describe
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind, Limits
-from turnwright_states.facts import TurnEnded
 
 from . import clock
 from .behavior import Driven, Returns, Runs, Stage
@@ -32,6 +31,7 @@ from .faults import FaultyStore, StoreCall
 from .flaky import FlakyModel
 from .hook_script import Prompter
 from .reached import Reached, ReachedTurns
+from .run_report import ending_of
 from .scenario import Answers, Leaves, Scenario
 
 R = TypeVar("R")
@@ -148,8 +148,7 @@ def _count_for_hypothesis(turns: Sequence[Driven]) -> None:
         turn = ReachedTurns(reached)
         for _, fact in driven_turn.facts:
             turn.add("", fact)
-        last = driven_turn.facts[-1][1] if driven_turn.facts else None
-        reached.ends[f"{last.outcome}/{last.reason}" if isinstance(last, TurnEnded) else "not ended"] += 1
+        reached.ends[ending_of(driven_turn.facts[-1][1] if driven_turn.facts else None)] += 1
         questions |= {f"{consultation.on}: asked": None for consultation in driven_turn.consulted or ()}
     for text in (*reached.events(), *questions):
         hypothesis.event(text)

@@ -65,6 +65,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+#: The most lines and runs of a script.
+_RUNS: Final = 8
 _NO_VALUES: Final[ArgumentValues] = {}
 _PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
 _TEXTS: Final = ("Done.", "I look.", "", " ", "naïve ☃ \ud83d", "a b c " * 400)
@@ -224,7 +226,6 @@ def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.Sear
 def scripts(
     tools: Sequence[Tool],
     *,
-    max_size: int = 8,
     real_time: bool = False,
     answers: st.SearchStrategy[ModelResponse] | None = None,
     values: ArgumentValues = _NO_VALUES,
@@ -232,8 +233,8 @@ def scripts(
     """The script of a model for a turn, one line per call: `play` repeats the last line for ever.
 
     Lines come alone and in runs: the same reply again and again, and cycles of two to four. A script whose last line
-    asks for tools is of a model that never stops by itself, not even when asked to conclude. `max_size` limits
-    the lines and the runs together. `answers` are replies with a typed answer. `values`: see `tool_calls`.
+    asks for tools is of a model that never stops by itself, not even when asked to conclude. `answers` are replies with
+    a typed answer. `values`: see `tool_calls`.
     """
     obedient, disobedient = obedient_replies(tools, values), disobedient_replies(tools)
     broken_lines = broken_streams(tools, real_time=real_time)
@@ -251,7 +252,7 @@ def scripts(
     outage = model_errors()  # a provider that is down fails again and again
     cycle = st.lists(mixed((3, obedient), (3, mistaken), (1, outage)), min_size=1, max_size=4)
     repeated_lines = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
-    runs = st.lists(mixed((2, alone), (1, repeated_lines)), min_size=1, max_size=max_size)
+    runs = st.lists(mixed((2, alone), (1, repeated_lines)), min_size=1, max_size=_RUNS)
     once = st.just(()) if answers is None else answers.map(lambda scripted_line: (scripted_line,))
     ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
     return st.builds(lambda lines, last: _not_for_ever(tuple(chain(*lines, last))), runs, ending)
@@ -296,7 +297,6 @@ def abort_points(most: int = 20) -> st.SearchStrategy[int]:
 def scenarios(
     tools: Sequence[Tool],
     *,
-    bounds: st.SearchStrategy[Limits] | None = None,
     agent: Agent[Never, object] | None = None,
     run_tools: bool = False,
     synthesis: bool = True,
@@ -304,9 +304,8 @@ def scenarios(
 ) -> st.SearchStrategy[Scenario]:
     """Scenarios for `play` with these tools, of which `agent`, if given, uses its own.
 
-    `bounds` are the engine's limits, `limits()` if left out. With `run_tools` the real tools run, and nothing waits
-    for long. `synthesis`: whether some turns have one; not for an engine with a synthesis of its own.
-    `values`: see `tool_calls`.
+    With `run_tools` the real tools run, and nothing waits for long. `synthesis`: whether some turns have one; not for
+    an engine with a synthesis of its own. `values`: see `tool_calls`.
     """
     usable = [tool for tool in tools if agent is None or agent.may_use(tool.name, delegates=tool.delegates)]
     typed_agent = agent if agent is not None and agent.is_typed else None
@@ -334,13 +333,9 @@ def scenarios(
     script = scripts(usable, real_time=run_tools, answers=answers, values=values)
     replies = obedient_replies(usable, values) if answers is None else obedient_replies(usable, values) | answers
     willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
-    common = (bounds or limits(), seldom(abort_points()))
+    common = (limits(), seldom(abort_points()))
     any_turn, additional = played(script, *common), played(willing | script, *common, **additions(usable))
-    kinds = (
-        ()
-        if bounds is not None
-        else _kinds(usable, played, real_time=run_tools, typed=typed_agent is not None, values=values)
-    )
+    kinds = _kinds(usable, played, real_time=run_tools, typed=typed_agent is not None, values=values)
     return _shown_plainly(mixed((4, any_turn), (8, additional), *kinds))
 
 

@@ -4,11 +4,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, NoReturn
+from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright._base.frozen import deeper_than, unique_keys
+from turnwright._base.frozen import deeper_than, refuse_constant, unique_keys
 
 from .text_buffer import TooLargeError, mend
 
@@ -166,10 +166,6 @@ def _read(text: str, *, strict: bool) -> JsonValue:
     return value
 
 
-def _refuse(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is not JSON")
-
-
 def _nothing(_constant: str) -> None:
     return None
 
@@ -207,7 +203,7 @@ def _keep_pairs(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 # `json.loads` would make a decoder for each of the thousands of chunks of a reply.
-_STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=_refuse, object_pairs_hook=unique_keys)
+_STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
 # Some servers do not escape line ends and tabs in texts.
 _LENIENT: Final = json.JSONDecoder(
     parse_float=_finite_or_none, parse_constant=_nothing, strict=False, object_pairs_hook=_keep_pairs

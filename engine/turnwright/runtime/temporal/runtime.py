@@ -23,7 +23,7 @@ from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from turnwright.errors import ConfigError, RuntimeUnavailableError
-from turnwright.runtime.protocol import Job, WorkerApi
+from turnwright.runtime.protocol import BoundRuntime, Job
 
 from .names import AGENT, PATIENCE, SEARCHABLE, SUBMITTED, TURN_WORKFLOW, workflow_id
 from .worker import TemporalWorker, has_attributes
@@ -41,7 +41,7 @@ _FAILURES: Final = {
 }
 
 
-class Temporal:
+class Temporal(BoundRuntime):
     """Runs turns on workers of the Temporal server at `address` (host:port).
 
     Without `address`, and for all other settings (an API key, TLS, certificates), Temporal's own environment variables
@@ -103,16 +103,9 @@ class Temporal:
         self._searchable = bool(search_attributes)
         #: When the namespace is asked again for its search attributes.
         self._asks_again = 0.0
-        self._bound: WorkerApi | None = None
         self._client: Client | None = None
         self._working = False
         self._connecting = anyio.Lock()
-
-    def bind(self, work: WorkerApi) -> None:
-        """See `Runtime.bind`."""
-        if self._bound is not None:
-            raise ConfigError("this runtime belongs to another engine: give each engine its own")
-        self._bound = work
 
     async def submit(self, turn_id: str, segment: int) -> None:
         """See `Runtime.submit`: the job is started, or signaled if it is running."""
@@ -180,12 +173,6 @@ class Temporal:
     async def aclose(self) -> None:
         """See `Runtime.aclose`. The client's connections end with the client."""
         self._client = None
-
-    @property
-    def _work(self) -> WorkerApi:
-        if self._bound is None:
-            raise ConfigError("this runtime belongs to no engine: give it to one, Engine(runtime=...)")
-        return self._bound
 
     async def _start_unless_running(self, job: Job) -> bool:
         try:

@@ -8,6 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from turnwright._base.schema_faults import is_number
 from turnwright._base.words import cut_after
 from turnwright.errors import InvalidAnswerError
 from turnwright.journal.questions import ALWAYS_WORDS, words
@@ -91,7 +92,7 @@ def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
     """Yield the name of each argument, as a sentence has it, and its value."""
     currency = arguments.get(_CURRENCY)
     code = currency if isinstance(currency, str) and _CODE.fullmatch(currency) else ""
-    priced = [name for name, value in arguments.items() if name in _AMOUNTS and _is_number(value)] if code else []
+    priced = [name for name, value in arguments.items() if name in _AMOUNTS and is_number(value)] if code else []
     for name, value in arguments.items():
         if name in priced[:1]:
             yield "", f"{value:,.2f} {code}"
@@ -99,14 +100,10 @@ def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
             yield _LINKS.get(name, "" if len(arguments) == 1 else exact(name)), _value(value)
 
 
-def _is_number(value: JsonValue) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def _value(value: JsonValue) -> str:
     if isinstance(value, str):
         text = exact(value)
         return text if _PLAIN.fullmatch(text) else f'"{cut_after(text, _LONGEST)}"'
-    if _is_number(value):
+    if is_number(value):
         return f"{value:,}"
     return cut_after(exact(json.dumps(value, ensure_ascii=False)), _LONGEST)

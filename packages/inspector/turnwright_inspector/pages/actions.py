@@ -24,10 +24,11 @@ from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.available_actions import PostedItem, need_shown_whole
+from turnwright_inspector.views.turn_query import whole_number
 from turnwright_states import Decision
 
 from .needs_you import NeedsYouPage
-from .turn_page import Pages, place_in, query_before
+from .turn_page import Pages, query_before
 
 #: Does one thing to a turn, as a form requests. Returns the turn to show.
 _Action = Callable[[str, Form], Awaitable[str]]
@@ -139,7 +140,7 @@ class TurnActions:
 
     async def _fork(self, turn: str, form: Form) -> str:
         """Copy the beginning of a turn into a new one, and run that if this process runs turns."""
-        at = place_in(form.text("at"))
+        at = whole_number(form.text("at"))
         if at is None:
             raise ConfigError("that is not a place in the journal: a fork begins after a fact, which has a number")
         forked = await self._engine.fork(turn, at=at)

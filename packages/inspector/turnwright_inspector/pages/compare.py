@@ -12,10 +12,11 @@ from turnwright.runtime.engine import Engine
 from turnwright.store.summaries import SummarizedTurn, TurnFilter
 from turnwright_inspector.views.comparison import Side, compare
 from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import whole_number
 from turnwright_inspector.views.turn_record import TurnRecord, Turns, history_of
 from turnwright_inspector.views.turn_side import turn_side
 
-from .turn_page import page, place_in
+from .turn_page import page
 
 #: The most characters of an id in the query.
 _LONGEST: Final = 1000
@@ -59,7 +60,7 @@ class ComparePages:
             chosen_turn = left_turn or right_turn
             similar_turns = await self._others(chosen_turn) if chosen_turn is not None else []
             return page(request, "compare.html", {**values, "found": None, "offered": similar_turns})
-        pair = place_in(request.query_params.get("pair", ""))
+        pair = whole_number(request.query_params.get("pair", ""))
         sides = await self._side(left_turn), await self._side(right_turn)
         comparison = await anyio.to_thread.run_sync(compare, *sides, pair)
         return page(request, "compare.html", {**values, "found": comparison, "offered": similar_turns})

@@ -13,9 +13,10 @@ from turnwright_inspector.background_turns import BackgroundTurns
 from turnwright_inspector.http.forms import Form, status_of
 from turnwright_inspector.http.urls import address
 from turnwright_inspector.views.edit_form import EditForm, changes_in, edit_form
+from turnwright_inspector.views.turn_query import whole_number
 from turnwright_inspector.views.turn_record import TurnRecord, Turns
 
-from .turn_page import page, place_in
+from .turn_page import page
 
 
 class EditPages:
@@ -37,7 +38,7 @@ class EditPages:
         """Show the form, for a fork after the fact `at`, or before the model call of `step`."""
         fields = request.query_params
         turn = await self._turns.read(request.path_params["turn"])
-        form = edit_form(turn, place_in(fields.get("at", "")), fields.get("step"), {})
+        form = edit_form(turn, whole_number(fields.get("at", "")), fields.get("step"), {})
         return self._page(request, turn, form)
 
     async def run(self, request: Request) -> Response:
@@ -46,7 +47,7 @@ class EditPages:
         With `show`, or if another beginning was chosen than the one that was shown, show its form, with what was typed.
         """
         form = Form(await request.form())
-        turn, at = await self._turns.read(request.path_params["turn"]), place_in(form.text("at"))
+        turn, at = await self._turns.read(request.path_params["turn"]), whole_number(form.text("at"))
         is_moved = form.text("shown") not in ("", form.text("at"))
         if form.text("show") or is_moved:
             note = "" if form.text("show") else "Another beginning was chosen: check its form, and run it then."

@@ -27,8 +27,7 @@ from turnwright.transcript.events import (
 from turnwright_inspector.http.event_stream import PageEvent, PageEventStream
 from turnwright_inspector.http.refusals import UNREADABLE
 from turnwright_inspector.views.redacted_stream import Replies, Words
-
-from .turn_page import place_in
+from turnwright_inspector.views.turn_query import whole_number
 
 #: Seconds between two reads of the list of turns, and of a turn that runs elsewhere.
 _EVERY: Final = 1.0
@@ -71,7 +70,7 @@ class Live:
         """Stream the events of one turn after a fact: the last one on its page, or the last one sent."""
         name = request.path_params["turn"]
         last_event = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        after = place_in(last_event) or 0
+        after = whole_number(last_event) or 0
         row = await self._engine.store.get(name)
         if row.status.outcome is not None and not await self._engine.store.facts(name, after):
             return Response(status_code=204)  # no more events: the browser does not reconnect

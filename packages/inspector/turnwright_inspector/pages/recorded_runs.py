@@ -21,9 +21,10 @@ from turnwright_inspector.views.run_query import RESULTS, RunQuery, list_runs, o
 from turnwright_inspector.views.run_side import run_side
 from turnwright_inspector.views.run_statistics import GROUP_COLUMNS, RunGroup, groups_of, run_statistics
 from turnwright_inspector.views.statistics import Statistics
+from turnwright_inspector.views.turn_query import whole_number
 
 from .agents import GROUPINGS, grouping_of
-from .turn_page import page, place_in
+from .turn_page import page
 
 #: Problems that are listed.
 _PROBLEMS: Final = 20
@@ -88,7 +89,7 @@ class RunPages:
     async def runs(self, request: Request) -> Response:
         """List the runs of a query, page by page."""
         library, query = self._library, RunQuery.of(request.query_params)
-        start = place_in(request.query_params.get("start", "")) or 0
+        start = whole_number(request.query_params.get("start", "")) or 0
         listing = await anyio.to_thread.run_sync(list_runs, library, query, start)
         values = {
             "query": query,
@@ -141,9 +142,9 @@ class RunPages:
         """
         entry, whole = await self._found(request.path_params["number"])
         fields = request.query_params
-        inner, step = (place_in(fields.get(name, "")) or 0 for name in ("inner", "step"))
+        inner, step = (whole_number(fields.get(name, "")) or 0 for name in ("inner", "step"))
         until, zoom, call = (
-            place_in(fields.get("until", "")),
+            whole_number(fields.get("until", "")),
             fields.get("zoom", "")[:_LONGEST],
             fields.get("call", ""),
         )
@@ -193,7 +194,7 @@ class RunPages:
                 similar for entry, _ in runs.values() for similar in others_of(entry, self._library.entries)
             ]
             return page(request, "compare.html", {**values, "found": None, "offered": similar_runs})
-        pair = place_in(request.query_params.get("pair", ""))
+        pair = whole_number(request.query_params.get("pair", ""))
 
         def compared() -> Comparison:
             return compare(run_side(*runs["left"]), run_side(*runs["right"]), pair)
@@ -208,7 +209,7 @@ class RunPages:
         return Response(msgspec.json.encode(hidden_run), media_type="application/json", headers=headers)
 
     async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
-        place = place_in(number) or 0
+        place = whole_number(number) or 0
         await self._library.refresh(place)
         run = await anyio.to_thread.run_sync(self._library.run, place)
         if run is None:

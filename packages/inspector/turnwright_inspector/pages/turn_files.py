@@ -12,9 +12,8 @@ from starlette.routing import Route
 from turnwright.message import FilePart, Message, ToolResultPart
 from turnwright.runtime.engine import Engine
 from turnwright_audit.transfer import export_turn
+from turnwright_inspector.views.turn_query import whole_number
 from turnwright_inspector.views.turn_record import Turns
-
-from .turn_page import place_in
 
 #: How a picture of each shown type begins. Other content is not sent: a text may hold a secret, and an SVG a program.
 _BEGINS: Final = {
@@ -40,7 +39,7 @@ class TurnFiles:
 
     async def file(self, request: Request) -> Response:
         """Return a picture. Raises `HTTPException` (404) for anything else, and `TurnNotFoundError`."""
-        seq, place = place_in(request.path_params["seq"]), place_in(request.path_params.get("place", "0"))
+        seq, place = whole_number(request.path_params["seq"]), whole_number(request.path_params.get("place", "0"))
         turn = await self._turns.read(request.path_params["turn"])
         files = [file for at, number, file in _files(turn.result.messages) if (at, number) == (seq, place)]
         content = base64.b64decode(files[0].data) if files else b""

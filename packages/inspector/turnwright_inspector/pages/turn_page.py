@@ -23,12 +23,12 @@ from turnwright_inspector.views.needs_you import NO_NOTICES
 from turnwright_inspector.views.steps import step_summaries, sub_agents
 from turnwright_inspector.views.stop_reason import kind_of_question, stop_of
 from turnwright_inspector.views.summaries import Summaries
+from turnwright_inspector.views.turn_query import whole_number
 from turnwright_inspector.views.turn_record import TabContext, Turns, history_of
 
 _FIRST_TAB: Final = "transcript"
 #: The most characters of a part of the time, and digits of a place in a journal.
 _LONGEST_ZOOM: Final = 50
-_DIGITS: Final = 15
 #: The most pages that are rendered at once, because tools need threads too.
 _AT_ONCE: Final = 8
 #: How much longer than it took to make a page the next one is waited for, at most so many seconds; and of how many
@@ -72,7 +72,7 @@ class Pages:
         """
         start = anyio.current_time()
         fields, path = _asked(request, name)
-        at, until = place_in(fields.get("at", "")), place_in(fields.get("until", ""))
+        at, until = whole_number(fields.get("at", "")), whole_number(fields.get("until", ""))
         turn = await self.turns.read(name, at)
         raw, call = fields.get("raw") == "1", fields.get("call", "")
         step = turn.step(fields.get("step")) or turn.step_of(call)
@@ -126,11 +126,6 @@ def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[s
         "step_summaries": step_summaries(tab_context.turn.steps),
     }
     return page(request, "turn.html", {**values, **own_values}, status)
-
-
-def place_in(text: str) -> int | None:
-    """Parse a place in a journal; None for a text that is not a place."""
-    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 
 def _inner(request: Request, turn: str, **query: str) -> str:

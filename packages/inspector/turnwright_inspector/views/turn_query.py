@@ -78,7 +78,7 @@ class Query:
             until=fields.get("until", "") if _moment(fields.get("until", "")) is not None else "",
             order=Order(order) if order in set(Order) else Order.NEWEST,
             ascending=fields.get("way", "") == "up",
-            before=_whole(fields.get("before", "")),
+            before=whole_number(fields.get("before", "")),
         )
 
     @property
@@ -242,7 +242,8 @@ async def marks_of(store: Store, turn_ids: Sequence[str]) -> Mapping[str, tuple[
     return {turn: tuple(of_turn) for turn, of_turn in groupby(marks, key=lambda mark: mark.turn)}
 
 
-def _whole(text: str) -> int | None:
+def whole_number(text: str) -> int | None:
+    """Parse a number of an address; None for a text that is not one, or has too many digits."""
     return int(text) if text.isascii() and text.isdecimal() and len(text) <= _DIGITS else None
 
 

@@ -1,7 +1,8 @@
 """The HTTP routes of the Responses API: create, retrieve, cancel and delete responses, and list models."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, cast
 
 import anyio
@@ -91,9 +92,7 @@ def responses_routes(
     door = _Responses(plain, by_name, gate, options or ResponseOptions())
     chat = ChatCompletions(plain, by_name, gate)
 
-    def serve(handle: Callable[[Request], Awaitable[Response]]) -> Endpoint:
-        return Endpoint(gate, handle, refuse)
-
+    serve = partial(Endpoint, gate, refuse=refuse)
     return [
         Route(f"{path}/responses", serve(door.create), methods=["POST"]),
         Route(f"{path}/responses/{{response}}", serve(door.retrieve), methods=["GET"]),

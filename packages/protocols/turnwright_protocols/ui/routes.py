@@ -1,7 +1,8 @@
 """The HTTP routes of a UI message stream: messages and answers, reconnecting, reloading, stopping."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Final, cast
 
 from starlette.requests import Request
@@ -67,9 +68,7 @@ def ui_routes(
     # No request gives dependencies: the engine makes them, or refuses the turn.
     chat = _Chat(cast("Engine", engine), cast("Sequence[Agent]", agents), gate, resets=resets, reasoning=reasoning)
 
-    def serve(handle: Callable[[Request], Awaitable[Response]]) -> Endpoint:
-        return Endpoint(gate, handle, refuse)
-
+    serve = partial(Endpoint, gate, refuse=refuse)
     return [
         Route(path, serve(chat.post), methods=["POST"]),
         Route(f"{path}/{{chat}}", serve(chat.messages), methods=["GET"]),

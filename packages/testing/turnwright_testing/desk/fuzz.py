@@ -4,13 +4,12 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from turnwright_states.verdict import Verdict
 from turnwright_testing.draw import quiet
 from turnwright_testing.failing_test import failing_test
-from turnwright_testing.json_values import ArgumentValues
 from turnwright_testing.python_source import Imports, code
 from turnwright_testing.reached import Reached
 
@@ -72,15 +71,12 @@ def fuzz_desk(
     examples: int = 200,
     seed: int = 0,
     seconds: float | None = None,
-    values: ArgumentValues | None = None,
     progress: Progress = lambda _examples, _smaller: None,
 ) -> DeskReport:
     """Play `examples` of visits with the desk's real tools, until one shows a fault, or `seconds` are over.
 
-    `values` has strategies for arguments, by parameter (`order`, or `cancel.order`) or by type, which precede those of
-    the desk. A seed repeats a run. Raises `ConfigError` for a desk that cannot run.
+    A seed repeats a run. Raises `ConfigError` for a desk that cannot run.
     """
-    desk = replace(desk, values={**desk.values, **(values or {})})
     report, start = DeskReport(desk, seed, examples), time.monotonic()
     with quiet():
         play_case(desk, (Visit(metadata=desk.metadata[0]),))

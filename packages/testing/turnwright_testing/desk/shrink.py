@@ -23,9 +23,9 @@ _FEW_SECONDS: Final = 5.0
 _PLAIN: Final = Visit()
 
 
-def play_case(desk: Desk, case: Visits, *, patience: float = _PATIENCE) -> Rehearsal:
+def play_case(desk: Desk, case: Visits) -> Rehearsal:
     """Play a case once more."""
-    return Rehearsal(desk, Script(case), Reached(), patience=patience).play()
+    return Rehearsal(desk, Script(case), Reached(), patience=_PATIENCE).play()
 
 
 def shrink(desk: Desk, case: Visits, fault: Fault, *, progress: Callable[[], None]) -> tuple[Visits, Fault]:

@@ -15,14 +15,15 @@ from .client import StoreClient
 from .history import StoreHistory, StoreOperation
 from .store_model import StoreModel
 
-#: The calls that each client makes.
+#: The clients, and the calls that each of them makes.
+_CLIENTS: Final = 4
 _CALLS: Final = 14
 
 
 async def record_history(
-    stores: Sequence[Store], seed: int, *, clients: int = 4, bury: Callable[[Store], Awaitable[None]] | None = None
+    stores: Sequence[Store], seed: int, *, bury: Callable[[Store], Awaitable[None]] | None = None
 ) -> StoreHistory:
-    """Let so many clients make random calls at once, one after the other in each client; then read everything.
+    """Let four clients make random calls at once, one after the other in each client; then read everything.
 
     The turns have new ids for each seed. Each client uses one of the `stores`, in turn. `bury` makes the process of the
     first store look dead halfway; it may affect the others too.
@@ -46,7 +47,7 @@ async def record_history(
         await first.create(turn)
     other_clients = [
         StoreClient(f"client{number}", stores[number % len(stores)], history, Random(f"{seed}/{number}"), turns, owners)  # noqa: S311 (likewise)
-        for number in range(1, clients)
+        for number in range(1, _CLIENTS)
     ]
     async with anyio.create_task_group() as group:
         for client in [first, *other_clients]:

@@ -16,7 +16,8 @@ from .calls import Create, Die, StoreResult, TakeClaim
 from .client import StoreClient
 from .history import HistoryFile, StoreOperation, read_history
 
-#: The tasks of a process, and the calls that each of them makes.
+#: The processes, the tasks of each, and the calls that each task makes.
+_PROCESSES: Final = 3
 _TASKS: Final = 2
 _CALLS: Final = 12
 #: Seconds after which a process that still runs is a fault of the test.
@@ -70,7 +71,7 @@ async def act(role: ClientRole) -> None:
         await _close(store, history, role.file.stem)
 
 
-def run_history(address: str, folder: Path, seed: int, *, processes: int = 3) -> list[StoreOperation]:
+def run_history(address: str, folder: Path, seed: int) -> list[StoreOperation]:
     """Let processes use the store at `address`, and return their calls. `folder` is an empty one for their files.
 
     The turns have new ids for each seed. Raises `TimeoutError` for a process that does not end.
@@ -80,11 +81,11 @@ def run_history(address: str, folder: Path, seed: int, *, processes: int = 3) ->
     own = HistoryFile(folder / "parent")
     names = anyio.run(_begin, address, own, turns)
     roles = [
-        ClientRole(address, folder / f"p{n}", folder / "start", f"{seed}/{n}", turns, names) for n in range(processes)
+        ClientRole(address, folder / f"p{n}", folder / "start", f"{seed}/{n}", turns, names) for n in range(_PROCESSES)
     ]
     running = [DriverProcess(act, role) for role in roles]
     try:
-        _disturb(running, roles, own, _faults(draw, processes))
+        _disturb(running, roles, own, _faults(draw))
         for process in running:
             process.wait(_STUCK)
     finally:
@@ -96,9 +97,9 @@ def run_history(address: str, folder: Path, seed: int, *, processes: int = 3) ->
     ]
 
 
-def _faults(draw: Random, processes: int) -> list[_Fault]:
+def _faults(draw: Random) -> list[_Fault]:
     faults: list[_Fault] = []
-    for process in range(processes):
+    for process in range(_PROCESSES):
         after = draw.uniform(0.0, 0.08)
         match draw.choice(("kill", "stop", "both", "none")):
             case "none":

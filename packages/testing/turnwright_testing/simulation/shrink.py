@@ -1,21 +1,23 @@
 """Makes the choices of a failing schedule simpler, as long as it fails in the same way."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from .choices import Made
 from .schedule import Schedule
 
+_MOST: Final = 400
 #: A schedule with these choices.
 Run = Callable[[Made], Schedule]
 
 
-def shrink(schedule: Schedule, run: Run, *, most: int = 400, progress: Callable[[], None] = lambda: None) -> Schedule:
+def shrink(schedule: Schedule, run: Run, *, progress: Callable[[], None] = lambda: None) -> Schedule:
     """Return a schedule in which one of the same claims does not hold, with fewer choices that are not 0.
 
-    At most `most` schedules are run.
+    At most 400 schedules are run.
     """
     claims = {violation.claim for violation in schedule.violations}
-    best, remaining = _trimmed(schedule, run), most
+    best, remaining = _trimmed(schedule, run), _MOST
     again = True
     while again and remaining > 0:
         again = False

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 from pydantic import JsonValue
 
+from turnwright.model.http.json_text import read_text
 from turnwright_audit.trajectories.atif import (
     ResultNotes,
     StepExtra,
@@ -32,7 +33,6 @@ from .ag_ui_events import (
     from_snake,
     is_snake,
     objects_of,
-    text_of,
     time_of,
 )
 
@@ -126,11 +126,11 @@ class _Log:
             self.unreadable += 1
             return
         thread = self.thread
-        if event.type == "RUN_STARTED" and thread and thread.id and text_of(event.thread_id) not in {"", thread.id}:
+        if event.type == "RUN_STARTED" and thread and thread.id and read_text(event.thread_id) not in {"", thread.id}:
             yield thread.finish()
             thread = None
         if thread is None:
-            thread = self.thread = _Thread(text_of(event.thread_id))
+            thread = self.thread = _Thread(read_text(event.thread_id))
         thread.feed(event, self.unreadable)
 
 
@@ -168,7 +168,7 @@ class _Thread:
         elif kind in _TEXT_EVENTS:
             self._text_event(event)
         elif kind in _REASONING_EVENTS and self._reply is not None:
-            self._reply.reasoning_content = (self._reply.reasoning_content or "") + text_of(event.delta)
+            self._reply.reasoning_content = (self._reply.reasoning_content or "") + read_text(event.delta)
         elif kind == "STEP_STARTED":
             self._reply = None
         elif kind in _RUN_EVENTS:
@@ -182,12 +182,12 @@ class _Thread:
         output = data.get("output") if isinstance(data, Mapping) else None
         if event.get("event") != "on_chat_model_end" or not isinstance(output, Mapping):
             return
-        step = self._replies.get(text_of(output.get("id"))) or self._reply
+        step = self._replies.get(read_text(output.get("id"))) or self._reply
         usage, about = output.get("usage_metadata"), output.get("response_metadata")
         if step is None or step.source != "agent":
             return
         if isinstance(about, Mapping):
-            step.model_name = step.model_name or text_of(about.get("model_name")) or None
+            step.model_name = step.model_name or read_text(about.get("model_name")) or None
         if isinstance(usage, Mapping):
             prompt, completion = usage.get("input_tokens"), usage.get("output_tokens")
             if isinstance(prompt, int) and isinstance(completion, int):
@@ -222,14 +222,15 @@ class _Thread:
         for message in messages:
             if message.get("role") == "tool":
                 self._answer(
-                    text_of(message.get("toolCallId") or message.get("tool_call_id")), text_of(message.get("content"))
+                    read_text(message.get("toolCallId") or message.get("tool_call_id")),
+                    read_text(message.get("content")),
                 )
         if messages and messages[-1].get("role") == "tool":
             return  # the client gives a result, and the turn continues
         if not messages and self._prompt is not None and self.builder.open_calls:
             return
         prompt = messages[-1] if messages and messages[-1].get("role") == "user" else {}
-        self._known_ids.update(text_of(message.get("id")) for message in messages)
+        self._known_ids.update(read_text(message.get("id")) for message in messages)
         self._prompt = self.builder.user(content_of(prompt.get("content")), at=time_of(event))
 
     def _stop(self, event: Event, kind: str) -> None:
@@ -237,14 +238,14 @@ class _Thread:
         self._reply, self._running = None, False
         if kind == "RUN_ERROR":
             self._ending = "error"
-            self.builder.system(text_of(event.message), at=time_of(event), error=True)
+            self.builder.system(read_text(event.message), at=time_of(event), error=True)
             return
         outcome = event.outcome.get("type") if isinstance(event.outcome, Mapping) else event.outcome
-        self._ending = text_of(outcome) or "finished"
+        self._ending = read_text(outcome) or "finished"
 
     def _text_event(self, event: Event) -> None:
-        own = text_of(event.message_id)
-        role = text_of(event.role)
+        own = read_text(event.message_id)
+        role = read_text(event.role)
         if event.type != "TEXT_MESSAGE_CONTENT" and role == "user":
             if own not in self._replies:
                 self._reply = None
@@ -258,7 +259,7 @@ class _Thread:
             self._is_named = bool(own)
         step = self._replies.get(own) or self._reply
         if step is not None and isinstance(step.message, str):
-            step.message += text_of(event.delta)
+            step.message += read_text(event.delta)
 
     def _assistant(self, event: Event, *, new: bool = False) -> TrajectoryStep:
         """Return the open reply, or a new one."""
@@ -271,21 +272,21 @@ class _Thread:
         return self._reply
 
     def _call_event(self, event: Event, kind: str) -> None:
-        own = text_of(event.tool_call_id)
+        own = read_text(event.tool_call_id)
         if kind == "TOOL_CALL_CHUNK" and not own and self._calls:
             own = next(reversed(self._calls))
         call = self._calls.get(own)
-        if call is None and kind in {"TOOL_CALL_START", "TOOL_CALL_CHUNK"} and text_of(event.tool_call_name):
-            above = text_of(event.parent_message_id)
+        if call is None and kind in {"TOOL_CALL_START", "TOOL_CALL_CHUNK"} and read_text(event.tool_call_name):
+            above = read_text(event.parent_message_id)
             step = self._replies.get(above) if above else None
             if step is None or step.source != "agent":
                 step = self._assistant(event, new=self._is_named and bool(above))
             if above:
                 self._replies.setdefault(above, step)
                 self._is_named = True
-            call = self._calls[own] = _OpenCall(text_of(event.tool_call_name), step, self._unreadable)
+            call = self._calls[own] = _OpenCall(read_text(event.tool_call_name), step, self._unreadable)
         if call is not None and kind in {"TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"}:
-            call.arguments.append(text_of(event.delta))
+            call.arguments.append(read_text(event.delta))
         elif kind == "TOOL_CALL_END":
             self._end_call(own)
         elif kind == "TOOL_CALL_RESULT":
@@ -334,10 +335,10 @@ class _Thread:
         if self._prompt is not None and not self._prompt.message and latest >= 0:
             self._prompt.message = content_of(messages[latest].get("content"))
         for number, message in enumerate(messages):
-            own = text_of(message.get("id"))
+            own = read_text(message.get("id"))
             if message.get("role") == "tool":
                 self._answer(
-                    text_of(message.get("toolCallId") or message.get("tool_call_id")),
+                    read_text(message.get("toolCallId") or message.get("tool_call_id")),
                     content_of(message.get("content")),
                 )
             elif message.get("role") == "assistant" and number > latest and not self._streamed:
@@ -347,7 +348,7 @@ class _Thread:
                 for call in objects_of(message.get("toolCalls") or message.get("tool_calls")):
                     function = call.get("function")
                     fields: Mapping[str, JsonValue] = function if isinstance(function, Mapping) else call
-                    name = text_of(fields.get("name"))
+                    name = read_text(fields.get("name"))
                     if name:
-                        self.builder.call(text_of(call.get("id")) or None, name, fields.get("arguments"), step=step)
+                        self.builder.call(read_text(call.get("id")) or None, name, fields.get("arguments"), step=step)
             self._known_ids.add(own)

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 from pydantic import JsonValue
 
+from turnwright.model.http.json_text import read_text
 from turnwright_audit.trajectories.source import Recording, iso_time
 
 
@@ -60,16 +61,13 @@ def from_snake(value: Mapping[str, Any]) -> Event:
     return Event(**{name: value[name] for name in Event.__struct_fields__ if name in value})
 
 
-def text_of(value: JsonValue) -> str:
-    """Return a text as it is; nothing for any other value."""
-    return value if isinstance(value, str) else ""
-
-
 def content_of(value: JsonValue) -> str:
     """Return the text of a message: its content, or the texts of its parts."""
     if isinstance(value, list):
-        return "\n".join(text_of(part.get("text")) for part in value if isinstance(part, Mapping) and part.get("text"))
-    return text_of(value)
+        return "\n".join(
+            read_text(part.get("text")) for part in value if isinstance(part, Mapping) and part.get("text")
+        )
+    return read_text(value)
 
 
 def objects_of(value: JsonValue) -> list[Mapping[str, JsonValue]]:

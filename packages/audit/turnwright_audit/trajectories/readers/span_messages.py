@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
+from turnwright.model.http.json_text import read_text
 from turnwright.model.http.reply_builder import Builder
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright.model.openai_responses.reply_builder import ResponseBuilder
@@ -102,12 +103,12 @@ def said(value: Mapping[str, JsonValue]) -> Said:
         elif inner and wrapper != "content":
             value = dict(value, content=inner)
     message = Said(
-        role=_text(value.get("role")),
+        role=read_text(value.get("role")),
         text="",
-        reasoning=_text(value.get("reasoning_content")),
+        reasoning=read_text(value.get("reasoning_content")),
         calls=[],
         results=[],
-        finish=_text(value.get("finish_reason") or value.get("stop_reason")),
+        finish=read_text(value.get("finish_reason") or value.get("stop_reason")),
     )
     texts: list[str] = []
     content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
@@ -157,10 +158,6 @@ def as_value(value: JsonValue) -> JsonValue:
     return value
 
 
-def _text(value: JsonValue) -> str:
-    return value if isinstance(value, str) else ""
-
-
 def _messages(value: JsonValue) -> Iterator[Said]:
     if isinstance(value, list):
         yield from (said(message) for message in value if isinstance(message, Mapping))
@@ -187,7 +184,7 @@ def _from_events(span: Span) -> Iterator[Said]:
     events: list[tuple[str, Mapping[str, JsonValue]]] = [(event.name, event.attributes) for event in span.events]
     event_list = as_value(span.attributes.get("events"))
     bodies = [body for body in event_list if isinstance(body, Mapping)] if isinstance(event_list, list) else []
-    events.extend((_text(body.get("event.name")), body) for body in bodies)
+    events.extend((read_text(body.get("event.name")), body) for body in bodies)
     for name, attributes in events:
         for part in ("gen_ai.input.messages", "gen_ai.output.messages"):
             for message in _messages(as_value(attributes.get(part))):
@@ -250,7 +247,7 @@ def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
             continue
         inner = part.get("message_content")
         part = inner if isinstance(inner, Mapping) else part  # noqa: PLW2901 (the part itself, out of its wrapper)
-        kind = _text(part.get("type")) or next(iter(part), "")
+        kind = read_text(part.get("type")) or next(iter(part), "")
         body = part.get(kind)
         body = body if isinstance(body, Mapping) else part
         if kind in _CALLS:
@@ -258,18 +255,18 @@ def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
         elif kind in _RESULTS:
             call_id = body.get("id") or body.get("tool_use_id") or body.get("toolUseId")
             value = next((body[key] for key in ("response", "result", "content") if key in body), None)
-            message.results.append((_text(call_id), _plain_text(value)))
+            message.results.append((read_text(call_id), _plain_text(value)))
         elif kind in _THOUGHTS:
-            thoughts.append(_text(part.get("content") or part.get("thinking") or part.get("text")))
+            thoughts.append(read_text(part.get("content") or part.get("thinking") or part.get("text")))
         else:
-            texts.append(_text(part.get("text") or part.get("content")))
+            texts.append(read_text(part.get("text") or part.get("content")))
     return [thought for thought in thoughts if thought]
 
 
 def _plain_text(value: JsonValue) -> str:
     """Return the text of a result, out of its parts if it has some."""
     if isinstance(value, list) and value and all(isinstance(part, Mapping) and "text" in part for part in value):
-        return "\n".join(_text(part.get("text")) for part in value if isinstance(part, Mapping))
+        return "\n".join(read_text(part.get("text")) for part in value if isinstance(part, Mapping))
     return json_text(value)
 
 
