@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
+import anyio
+import anyio.lowlevel
 from typing_extensions import override
 
-from turnwright import Agent, Engine, ToolContext, Usage, agent_tool, tool
+from turnwright import Agent, Engine, Later, StoreError, ToolContext, Usage, agent_tool, tool
 from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
-from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store
+from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store, TurnRow
 from turnwright_states import Cause, Finish
 from turnwright_states.facts import Fact
 
@@ -49,7 +51,13 @@ async def broken() -> str:
     raise ValueError("the tool is broken")
 
 
-TOOLS = [look, pay, choose, wait, broken, agent_tool(HELPER, name="helper")]
+@tool
+async def render() -> Later:
+    """Render a film elsewhere."""
+    return Later()
+
+
+TOOLS = [look, pay, choose, wait, broken, render, agent_tool(HELPER, name="helper")]
 OWN_TOOLS = {tool.name for tool in TOOLS}
 USAGE = Usage(input_tokens=7, output_tokens=5)
 
@@ -72,6 +80,8 @@ REPLIES: Mapping[str, ModelResponse | ModelError] = {
     "ask": asks_for(("choose", {})),
     "mixed": asks_for(("choose", {}), ("pay", {"amount": 5})),
     "slow": asks_for(("wait", {})),
+    "job": asks_for(("render", {})),
+    "job-and-pay": asks_for(("render", {}), ("pay", {"amount": 5})),
     "broken": asks_for(("broken", {})),
     "doom": asks_for(("look", {"name": "the same"})),
     "think": ModelResponse(reasoning="First I think.", text="Then I answer.", usage=USAGE),
@@ -123,13 +133,45 @@ class UnreachableStore(MemoryStore):
         raise OSError(f"no route to {HOST}")
 
 
+class StrictStore(MemoryStore):
+    """A store that cannot look up NUL, as PostgreSQL cannot."""
+
+    @override
+    async def get(self, turn_id: str) -> TurnRow:
+        _need_text(turn_id)
+        return await super().get(turn_id)
+
+    @override
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        _need_text(turn_id)
+        return await super().facts(turn_id, after)
+
+
+def _need_text(value: str) -> None:
+    if "\0" in value:
+        raise StoreError("text fields cannot contain NUL")
+
+
 async def journal(engine: Engine) -> dict[str, object]:
     """Return everything that the store has."""
     rows = await engine.turns()
     return {row.id: (row.session, await engine.store.facts(row.id), await engine.store.inbox(row.id)) for row in rows}
 
 
+async def settle_job(engine: Engine) -> None:
+    """Give the film of the only turn as soon as nothing else is asked."""
+    with anyio.fail_after(10):
+        while True:
+            await anyio.lowlevel.checkpoint()
+            for row in await engine.turns(live=True):
+                turn = await engine.get(row.id)
+                open_ = [question for question in turn.interrupts if question.id not in turn.answered]
+                if turn.paused and [question.tool for question in open_] == ["render"]:
+                    await engine.settle(open_[0].key, "film.mp4")
+                    return
+
+
 def make_engine(store: str | Store = "memory:") -> Engine:
     """Make an engine that runs the subject."""
     model = ScriptedModel(reply, repeat=True, stream_calls=True, name="subject")
-    return Engine(model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store)
+    return Engine(model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store, poll_interval=0.02)

@@ -1,9 +1,10 @@
 """The turns of a conversation, as doors start, answer and follow them. The engine drives them, not a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from typing import Final, Unpack
 
 import anyio
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
@@ -25,10 +26,19 @@ _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.05
 
 AnswerValue = str | bool | Answer
+#: Chooses the interrupts of a pause that the client can answer.
+Choose = Callable[[Sequence[Interrupt]], Sequence[Interrupt]]
+
+
+def need_id(turn_id: str) -> None:
+    """Raise `TurnNotFoundError` for a text that is not an id of a turn, and that some stores cannot look up."""
+    if not turn_id.isprintable():
+        raise TurnNotFoundError(turn_id)
 
 
 async def find_turn(engine: Engine, session: str, turn_id: str) -> TurnRow:
     """Return a turn of a session. Raises `TurnNotFoundError`, also for a turn of another session."""
+    need_id(turn_id)
     row = await engine.store.get(turn_id)
     if row.session != session or root_of(turn_id) != turn_id:
         raise TurnNotFoundError(turn_id)
@@ -97,6 +107,59 @@ def accepts_text(interrupts: Sequence[Interrupt], text: str) -> str:
         return ""
 
 
+def answerable_by(user: str) -> Choose:
+    """Return what chooses the interrupts that the person at a client can answer.
+
+    A result comes from elsewhere. Where several people must approve, each has a name, and approves once.
+    """
+
+    def is_answerable(interrupt: Interrupt) -> bool:
+        people = {*interrupt.approved_by, *(answer.by for answer in interrupt.approvals_so_far)}
+        return interrupt.kind is not InterruptKind.RESULT and (not interrupt.is_shared or user not in ("", *people))
+
+    return lambda interrupts: [interrupt for interrupt in interrupts if is_answerable(interrupt)]
+
+
+def for_client(event: StreamEvent, choose: Choose) -> StreamEvent | None:
+    """Return a pause with the interrupts that the client can answer, None without any; and another event as it is."""
+    if not isinstance(event, TurnPausedEvent):
+        return event
+    interrupts = tuple(choose(event.interrupts))
+    return replace(event, interrupts=interrupts) if interrupts else None
+
+
+def events_for_client(
+    engine: Engine, handle: TurnHandle[str], after: int, choose: Choose
+) -> AsyncGenerator[StreamEvent, None]:
+    """Return the events of a turn until it ends, or pauses with a question to the client: see `for_client`.
+
+    While the turn waits for others, no process drives it. When it is due, this engine drives it on, as a worker would.
+    """
+    return _events_for_client(engine, handle, handle.events(after), after, choose)
+
+
+async def _events_for_client(
+    engine: Engine, handle: TurnHandle[str], events: AsyncIterator[StreamEvent], seq: int, choose: Choose
+) -> AsyncGenerator[StreamEvent, None]:
+    while True:
+        last: StreamEvent | None = None
+        async for last in events:
+            seq = last.seq
+            if (event := for_client(last, choose)) is not None:
+                yield event
+        if last is None and (turn := await engine.get(handle.id)).paused:
+            last = TurnPausedEvent(handle.id, seq, turn.interrupts)
+            if choose(last.interrupts):
+                yield last
+        if not isinstance(last, TurnPausedEvent) or choose(last.interrupts):
+            return
+        async with engine.store.watching(handle.id) as wait_for_change:
+            while not await engine.store.facts(handle.id, seq):
+                await handle.result()
+                await wait_for_change(engine.setup.poll_interval)
+        events = handle.events(seq)
+
+
 class PausedTurn:
     """A turn that was paused, as a client answers it: its events so far, and the interrupts of its last pause."""
 
@@ -119,6 +182,7 @@ class PausedTurn:
     @classmethod
     async def read(cls, engine: Engine, turn_id: str) -> "PausedTurn":
         """Read the journal of a turn. Raises `TurnNotFoundError`."""
+        need_id(turn_id)
         return cls(await engine.snapshot(turn_id))
 
     def note(self, door: str) -> Mapping[str, JsonValue] | None:

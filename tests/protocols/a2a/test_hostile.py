@@ -140,6 +140,16 @@ async def test_ended_task_takes_no_message(engine: Engine, client: Client) -> No
     await refused(engine, client, "CancelTask", {"id": task["id"]}, -32002)
 
 
+@pytest.mark.parametrize("part", ["", " ", {"raw": "AA=="}])
+async def test_message_to_a_working_task_is_text(engine: Engine, client: Client, part: str | Json) -> None:
+    task = await send(client, "slow", returnImmediately=True)
+    code = -32602 if isinstance(part, str) else -32004
+    answer = (await call(client, "SendMessage", {"message": message(part, task=task["id"])})).json()
+    assert answer["error"]["code"] == code
+    assert not await engine.store.inbox(task["id"])
+    await call(client, "CancelTask", {"id": task["id"]})
+
+
 async def test_task_in_another_context_is_refused(engine: Engine, client: Client) -> None:
     task = await send(client, "approve", context="c1")
     await refused(engine, client, "SendMessage", {"message": message("yes", task=task["id"], context="c2")}, -32602)

@@ -11,7 +11,7 @@ from acp import RequestError, schema
 from acp.helpers import resource_link_block, text_block
 from hypothesis import given
 from tests.protocols.ag_ui.test_properties import played, told
-from tests.protocols.subject import AGENT, HELPER, HOST, UnreachableStore, make_engine
+from tests.protocols.subject import AGENT, HELPER, HOST, UnreachableStore, make_engine, settle_job
 
 from turnwright import Engine, Outcome
 from turnwright.message import FilePart
@@ -297,6 +297,47 @@ async def test_killed_editor_finds_its_session_and_the_open_question(tmp_path: P
                 await anyio.lowlevel.checkpoint()
         assert [u.content.text for u in editor.updates if isinstance(u, schema.UserMessageChunk)] == ["approve"]
         assert len(editor.permissions) == 1
+
+
+@pytest.mark.parametrize("word", ["job", "job-and-pay"])
+async def test_prompt_waits_for_a_result_from_elsewhere(engine: Engine, word: str) -> None:
+    """Nobody is asked for the result, and the editor is busy meanwhile."""
+    agent, editor = await connect(engine)
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        response = await say(agent, await begin(agent), word)
+        assert (response.stop_reason, "film.mp4" in editor.text) == ("end_turn", word == "job")
+    assert "waits for its result" not in editor.text
+    assert len(editor.permissions) == (word != "job")
+
+
+async def test_prompt_that_waits_for_a_result_is_canceled(engine: Engine) -> None:
+    agent, _ = await connect(engine)
+    session, responses = await begin(agent), list[schema.PromptResponse]()
+
+    async def ask() -> None:
+        responses.append(await say(agent, session, "job"))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(ask)
+        with anyio.fail_after(10):
+            while not any([(await engine.get(row.id)).paused for row in await engine.turns()]):
+                await anyio.lowlevel.checkpoint()
+        await agent.cancel(session)
+    assert [response.stop_reason for response in responses] == ["cancelled"]
+
+
+async def test_killed_editor_waits_for_the_result_again(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/turns.db"
+    async with make_engine(store) as engine:
+        turn = await engine.run(AGENT, "job", session="s", metadata={"acp": {"cwd": FOLDER, "mode": AGENT.name}})
+    async with make_engine(store) as engine:
+        agent, editor = await connect(engine)
+        await agent.load_session(FOLDER, "s")
+        await engine.settle(turn.interrupts[0].key, "film.mp4")
+        with anyio.fail_after(10):
+            while "film.mp4" not in editor.text:
+                await anyio.lowlevel.checkpoint()
 
 
 async def journal(engine: Engine) -> dict[str, object]:

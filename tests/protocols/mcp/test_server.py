@@ -8,9 +8,10 @@ import mcp_types as types
 import pytest
 from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
-from tests.protocols.subject import AGENT, HOST, make_engine
+from tests.protocols.subject import AGENT, HOST, StrictStore, make_engine, settle_job
 
-from turnwright import Engine, Outcome
+from turnwright import Engine, Outcome, TurnResult, tool, wait_tool
+from turnwright.model import ScriptedModel, asks_for
 from turnwright_protocols.mcp import Gate, mcp_server
 from turnwright_states.facts import Answered
 
@@ -176,12 +177,21 @@ async def test_pause_is_answered_in_another_process(tmp_path: Path) -> None:
         assert text_of(result) == "Result: paid 5"
 
 
-async def test_forged_states_are_refused_and_change_nothing(engine: Engine) -> None:
+async def test_forged_states_are_refused_and_change_nothing() -> None:
+    engine = make_engine(StrictStore())
     chat_turn = await engine.run(AGENT, "approve", session="chat")
     async with client_of(engine, Person()) as client:
         await client.list_tools()
         ended = await call(client, "hello")
-        states = ["", "forged", chat_turn.id, f"{chat_turn.id}:call00001", ended.structured_content["turn"], "x" * 5000]
+        states = [
+            "",
+            "forged",
+            chat_turn.id,
+            f"{chat_turn.id}:call00001",
+            ended.structured_content["turn"],
+            "x" * 5000,
+            "\0",
+        ]
         for state in states:
             answers: Any = {"approval-1": types.ElicitResult(action="accept", content={"answer": True})}
             with pytest.raises(MCPError):
@@ -205,3 +215,51 @@ async def test_malformed_call_is_refused_and_starts_nothing(engine: Engine, argu
         with pytest.raises(MCPError):
             await client.call_tool("nobody", {"prompt": "hello"})
     assert await engine.turns() == []
+
+
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+@pytest.mark.parametrize(("word", "result"), [("job", "film.mp4"), ("job-and-pay", "paid 5")])
+async def test_call_waits_for_a_result_from_elsewhere(engine: Engine, mode: str, word: str, result: str) -> None:
+    """Nobody is asked for the result, and other questions are asked and answered beside the wait."""
+    person = Person()
+    async with client_of(engine, person, mode) as client, anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        assert text_of(await call(client, word)) == f"Result: {result}"
+    assert [message.splitlines()[0] for message in person.messages] == ["may pay run?"] * (word != "job")
+
+
+async def test_call_waits_for_the_time_without_a_worker() -> None:
+    engine = Engine(model=ScriptedModel(asks_for(("wait", {"seconds": 0.01})), "Done."), tools=[wait_tool()])
+    async with engine, client_of(engine) as client:
+        assert text_of(await call(client, "Wait.")) == "Done."
+
+
+async def test_call_waits_for_the_approvals_of_others() -> None:
+    """The person at the client has a name, and is asked once, however long the other one takes."""
+
+    @tool(needs_approval=True, approvers=2)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def approve(engine: Engine) -> None:
+        looks, turns = 0, list[TurnResult]()
+        with anyio.fail_after(10):
+            while looks < 1000:  # more than another question would take
+                await anyio.lowlevel.checkpoint()
+                turns = [await engine.get(row.id) for row in await engine.turns(live=True)]
+                interrupts = [interrupt for turn in turns if turn.paused for interrupt in turn.interrupts]
+                looks += any(answer.by == "ann" for interrupt in interrupts for answer in interrupt.approvals_so_far)
+            await engine.answer(turns[0].id, {"approval-1": True}, by="bob")
+
+    engine, person = Engine(model=ScriptedModel(asks_for(("pay", {})), "Done."), tools=[pay]), Person()
+    gate = Gate(lambda _request, _session: "ann")
+    async with engine, client_of(engine, person, gate=gate) as client, anyio.create_task_group() as group:
+        group.start_soon(approve, engine)
+        assert text_of(await call(client, "Pay.")) == "Done."
+    assert len(person.messages) == 1
+
+
+async def test_answer_that_does_not_fit_is_refused_in_words(engine: Engine) -> None:
+    async with client_of(engine, Person("perhaps")) as client:
+        assert text_of(await call(client, "approve")) == "the answer does not fit an open question of the turn"

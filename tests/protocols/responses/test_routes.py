@@ -12,7 +12,7 @@ import openresponses_types
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client
-from tests.protocols.subject import AGENT, HOST, make_engine
+from tests.protocols.subject import AGENT, HOST, make_engine, settle_job
 
 from turnwright import Agent, Engine, Outcome
 from turnwright.errors import ConfigError
@@ -394,3 +394,34 @@ async def test_chat_completion_that_asks_is_aborted(engine: Engine, stream: bool
     assert "use /responses" in reply.text
     (row,) = await engine.turns()
     assert row.status.outcome is Outcome.ABORTED
+
+
+async def test_response_waits_for_a_result_from_elsewhere(engine: Engine, client: openai.AsyncOpenAI) -> None:
+    """It is in progress meanwhile, also for a client that comes later, and asks nothing."""
+    first = await say(client, "job", background=True)
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        stream = await client.responses.retrieve(first.id, stream=True)
+        assert [event.type async for event in stream][-1] == "response.completed"
+    whole = await client.responses.retrieve(first.id)
+    assert (whole.status, whole.output_text) == ("completed", "Result: film.mp4")
+    assert "waits for its result" not in whole.model_dump_json()
+    assert (await say(client, "recall", previous_response_id=first.id)).output_text == "You said: job"
+
+
+async def test_approval_is_answered_while_a_result_is_awaited(engine: Engine, client: openai.AsyncOpenAI) -> None:
+    question = await say(client, "job-and-pay")
+    (request,) = (item for item in question.output if item.type == "mcp_approval_request")
+    answer = [{"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}]
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        done = await say(client, answer, previous_response_id=question.id)
+        assert (done.status, done.output_text) == ("completed", "Result: paid 5")
+
+
+async def test_completion_waits_for_a_result_from_elsewhere(engine: Engine, client: openai.AsyncOpenAI) -> None:
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        messages: list[Any] = [{"role": "user", "content": "job"}]
+        answer = await client.chat.completions.create(model="subject", messages=messages)
+        assert (answer.choices[0].message.content, answer.choices[0].finish_reason) == ("Result: film.mp4", "stop")

@@ -3,7 +3,7 @@
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, journal
+from tests.protocols.subject import AGENT, StrictStore, journal, make_engine
 
 from turnwright import Engine
 from turnwright_protocols.ui import Gate, ui_routes
@@ -103,6 +103,12 @@ async def refused(engine: Engine, client: Client, body: Json, status: int) -> Re
     assert (reply.status, bool(reply.text)) == (status, True), reply.text
     assert await journal(engine) == before
     return reply
+
+
+async def test_id_that_a_store_cannot_look_up_is_not_found() -> None:
+    engine = make_engine(StrictStore())
+    client = Client(Starlette(routes=ui_routes(engine, [AGENT], Gate(lambda _request, _session: True))))
+    await refused(engine, client, {"id": "c1", "answers": {"\0/approval-1": True}}, 404)
 
 
 async def test_forged_approvals_are_refused(engine: Engine, client: Client) -> None:

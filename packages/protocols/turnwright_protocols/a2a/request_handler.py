@@ -58,6 +58,7 @@ _VIA: Final = "a2a"
 _MOST_LISTED: Final = 1000
 _LEFT: Final = "the task was interrupted: get it later"
 _PAUSE_IS_FIRST: Final = "the context has an open task: answer it, cancel it or wait for its end"
+_NO_CONTENT: Final = "parts: the message has no content"
 _NOT_NOW: Final = "a message to a working task is text"
 _CLIENT_FAULTS: Final[dict[int, type[A2AError]]] = {
     400: InvalidParamsError,
@@ -273,6 +274,8 @@ class TaskHandler(RequestHandler):
             raise UnsupportedOperationError("the task has ended: send a message without a task to its context")
         if prompt.files:
             raise UnsupportedOperationError(_NOT_NOW)
+        if not prompt.text.strip():
+            raise InvalidParamsError(_NO_CONTENT)
         handle = self._engine.attach(row.id, self._agent)
         events = handle.events(seq)
         await handle.steer(prompt.text)
@@ -285,7 +288,7 @@ class TaskHandler(RequestHandler):
         if prompt.answers is not None:
             raise InvalidParamsError("taskId: an answer needs the task that asks")
         if not prompt.text.strip() and not prompt.files:
-            raise InvalidParamsError("parts: the message has no content")
+            raise InvalidParamsError(_NO_CONTENT)
         if await find_open_turn(self._engine, session) is not None:
             raise UnsupportedOperationError(_PAUSE_IS_FIRST)
         handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files)

@@ -31,6 +31,8 @@ from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
     accepts_text,
+    answerable_by,
+    events_for_client,
     find_open_turn,
     is_paused,
     start_in_session,
@@ -277,7 +279,7 @@ class AcpAgent:
                 await handle.answer(answers, via=_VIA)
             if session.canceled:
                 await self._engine.abort(handle.id)
-            async for event in handle.events(seq):
+            async for event in events_for_client(self._engine, handle, seq, _choose):
                 await self._send(session_id, encoder.encode(event))
             if encoder.end is not None:
                 return self._ended(encoder)
@@ -310,7 +312,7 @@ class AcpAgent:
         answers: dict[str, AnswerValue] = {}
         unasked: list[Interrupt] = []
         with anyio.CancelScope() as session.question_scope:
-            for interrupt in pause.interrupts:
+            for interrupt in _choose(pause.interrupts):
                 if is_editor_call(interrupt):
                     call = f"{pause.turn}/{interrupt.call}"
                     answers[interrupt.id] = await calls.run(interrupt, call, again=again)
@@ -341,7 +343,7 @@ class AcpAgent:
                 paused_turn = await PausedTurn.read(self._engine, row.id)
                 pause = TurnPausedEvent(row.id, paused_turn.seq, paused_turn.interrupts)
                 answers = await self._ask(session_id, session, pause, again=True)
-                if answers:
+                if answers is not None:
                     with suppress(RequestError):
                         await self._follow(session_id, session, self._handle(row), paused_turn, answers)
             except Exception:  # noqa: BLE001 (nobody waits for this task)
@@ -452,6 +454,12 @@ async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bo
             raise ConfigError(f"acp: standard {name} is a file: the editor that starts this command gives it pipes")
     # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
     await run_agent(AcpAgent(engine, agents, editor_tools=editor_tools), use_unstable_protocol=True)  # type: ignore[arg-type]
+
+
+def _choose(interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+    """Return the interrupts that the editor runs, or its person can answer: ACP names nobody."""
+    answerable = answerable_by("")(interrupts)
+    return [interrupt for interrupt in interrupts if is_editor_call(interrupt) or interrupt in answerable]
 
 
 def _checked_folder(cwd: str) -> str:

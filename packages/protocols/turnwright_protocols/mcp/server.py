@@ -18,16 +18,24 @@ from starlette.requests import Request
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
-from turnwright.errors import TurnNotFoundError
+from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.journal.answers import Answer, approve, unanswered
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.transcript.events import FactEvent, StreamEvent, ToolProgressEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, answer_turn, start_in_session
+from turnwright_protocols.conversations import (
+    AnswerValue,
+    PausedTurn,
+    abort_turn,
+    answer_turn,
+    answerable_by,
+    events_for_client,
+    start_in_session,
+)
 from turnwright_protocols.endings import explain_end, record_end
-from turnwright_protocols.http import LONGEST_SESSION, Gate, RefusedRequestError, owned_session
+from turnwright_protocols.http import LONGEST_SESSION, Gate, RefusedRequestError, owned_session, refusal_of
 from turnwright_protocols.items import APPROVALS, clean
 from turnwright_states import InterruptKind, Outcome
 from turnwright_states import facts as f
@@ -117,6 +125,8 @@ class _AgentTools:
             return await self._follow(context, handle, user)
         except MCPError:
             raise
+        except (InvalidAnswerError, TurnAlreadyEndedError) as error:
+            return _failure(refusal_of(error).why)
         except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
             _LOG.warning("a call failed", exc_info=error)
             return _failure(_UNAVAILABLE)
@@ -125,7 +135,8 @@ class _AgentTools:
         """Answer the paused turn that a call ended with. Raises `MCPError` for a forged state."""
         paused_turn, user = await self._paused(context, agent, state)
         answers = {
-            interrupt.id: _answer(interrupt, responses.get(interrupt.id)) for interrupt in paused_turn.interrupts
+            interrupt.id: _answer(interrupt, responses.get(interrupt.id))
+            for interrupt in answerable_by(user)(paused_turn.interrupts)
         }
         handle = await answer_turn(self._engine, agent, paused_turn, state, answers, by=user, via=_VIA)
         return await self._follow(context, handle, user, paused_turn.seq)
@@ -159,7 +170,7 @@ class _AgentTools:
     async def _follow(self, context: Context, handle: TurnHandle[str], user: str, after: int = 0) -> Result:
         """Drive a turn to its end, or to a question that the next request answers. A canceled call aborts the turn.
 
-        `user` signs the answers.
+        The call waits too for results from elsewhere, and for other people. `user` signs the answers.
         """
         asks_inside = context.session.can_send_request and context.session.check_client_capability(
             types.ClientCapabilities(elicitation=types.ElicitationCapability())
@@ -168,7 +179,7 @@ class _AgentTools:
         async with self._aborted_on_cancel(handle.id):
             while True:
                 last: StreamEvent | None = None
-                async for event in handle.events(after):
+                async for event in events_for_client(self._engine, handle, after, answerable_by(user)):
                     await report(event)
                     last = event
                 if isinstance(last, TurnEndedEvent):

@@ -24,6 +24,7 @@ from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.result import ToolResult
 from turnwright.transcript.events import FactEvent, StreamEvent, TurnEndedEvent
+from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import (
     ToolDeclaration,
@@ -34,7 +35,7 @@ from turnwright_protocols.client_tools import (
     settleable,
     waits_for_client,
 )
-from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn
+from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn, events_for_client
 from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.http import (
     EventStream,
@@ -90,7 +91,9 @@ class ChatCompletions:
         else:
             handle, after = await self._start(request, agent, body, messages), 0
             completion = self._completion(handle.id, agent)
-        events = self._until_asked(handle.events(after), completion)
+        events = self._until_asked(
+            events_for_client(self._engine, handle, after, completion.choose_questions), completion
+        )
         if streams:
             includes_usage = isinstance(counts, dict) and counts.get("include_usage") is True
             return EventStream(_stream(events, completion, includes_usage=includes_usage), self._gate.bounds)
@@ -142,7 +145,7 @@ class ChatCompletions:
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
         answers = give_results(settleable(paused_turn.interrupts, paused_turn.client_tools), by_call)
         need_result(answers, by_call)
-        if answers.keys() != {interrupt.id for interrupt in paused_turn.interrupts}:
+        if answers.keys() != {open_.id for open_ in settleable(paused_turn.interrupts, paused_turn.client_tools)}:
             raise wrong_field("messages", "each call needs its result")
         user = str(about.get("user"))
         handle = await answer_turn(self._engine, agent, paused_turn, turn, {**answers}, by=user, via=_VIA)
@@ -189,6 +192,10 @@ class Completion:
             for piece in self._pieces(item):
                 self.text += piece
                 yield piece
+
+    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+        """Return the interrupts without results that others than the client owe."""
+        return settleable(interrupts, self._reader.client_tools)
 
     def absorb(self, events: Sequence[StreamEvent]) -> None:
         """Read the events of earlier completions of the turn."""

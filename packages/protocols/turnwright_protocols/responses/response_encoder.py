@@ -1,7 +1,7 @@
 """Encode the account of one segment of a turn as a response: its items, and the events of its stream."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -12,7 +12,7 @@ from turnwright.journal.questions import words
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
-from turnwright_protocols.client_tools import call_reference, waits_for_client
+from turnwright_protocols.client_tools import call_reference, settleable, waits_for_client
 from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.items import APPROVALS, Item, arguments_text, clean
 from turnwright_protocols.segment_usage import SegmentUsage
@@ -95,6 +95,10 @@ class ResponseEncoder:
     def is_over(self) -> bool:
         """Whether the segment has ended."""
         return self._status not in ("queued", "in_progress")
+
+    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+        """Return the interrupts without results that others than the client owe."""
+        return settleable(interrupts, self._reader.client_tools)
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event before the segment."""

@@ -27,7 +27,15 @@ from turnwright_protocols.client_tools import (
     read_call_reference,
     settleable,
 )
-from turnwright_protocols.conversations import AnswerValue, PausedTurn, abort_turn, accepts_text, answer_turn
+from turnwright_protocols.conversations import (
+    AnswerValue,
+    PausedTurn,
+    abort_turn,
+    accepts_text,
+    answer_turn,
+    events_for_client,
+    for_client,
+)
 from turnwright_protocols.http import (
     Endpoint,
     EventStream,
@@ -251,6 +259,9 @@ class _Responses:
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
         if not isinstance(first, f.TurnStarted):
             raise TurnNotFoundError(turn)
+        choose = partial(settleable, client_tools=client_tools_in(first))
+        client_events = (for_client(event, choose) for event in events)
+        events = [event for event in client_events if event is not None]
         about = first.metadata.get(_KEY)
         if not isinstance(about, Mapping) or not isinstance(about.get("conversation"), str):
             raise TurnNotFoundError(turn)
@@ -373,7 +384,7 @@ class _Responses:
         if body.background:
             return JSONResponse(encoder.response)
         with anyio.move_on_after(self._gate.bounds.stream_seconds):
-            async for event in handle.events(segment.seq):
+            async for event in events_for_client(self._engine, handle, segment.seq, encoder.choose_questions):
                 encoder.encode(event)
         response = encoder.response
         error = response["error"]
@@ -387,7 +398,8 @@ class _Responses:
         def close(error: str) -> str:
             return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
 
-        events = handle.events(segment.seq)  # at once: the text of a fast reply streams in from now on
+        # At once: the text of a fast reply streams in from now on.
+        events = events_for_client(self._engine, handle, segment.seq, encoder.choose_questions)
         start = _to_lines(encoder.start())
         lines = encode_stream(events, start, lambda event: _to_lines(encoder.encode(event)), close)
         return EventStream(lines, self._gate.bounds)
