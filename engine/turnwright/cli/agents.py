@@ -18,7 +18,7 @@ from turnwright.tools import Tool
 from turnwright_states import Limits
 from turnwright_states.limits import ToolClass
 
-from .options import AgentsOption, ConfigOption, HooksOption, ToolsOption, choose_tools, configuration
+from .options import AgentsOption, ConfigOption, HooksOption, JsonLinesOption, ToolsOption, choose_tools, configuration
 from .packages import import_part
 from .process import echo, echo_json
 from .screen import print_columns
@@ -54,7 +54,7 @@ def agents(
     tools: ToolsOption = None,
     hooks: HooksOption = None,
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """List agents with their limits.
 

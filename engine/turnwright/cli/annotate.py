@@ -14,7 +14,7 @@ from turnwright.errors import ConfigError
 from turnwright.store import Annotation, AnnotationKind, Store
 from turnwright.store.annotations import annotation_store
 
-from .options import DEFAULT_STORE, StoreOption, TurnArgument
+from .options import DEFAULT_STORE, JsonLinesOption, StoreOption, TurnArgument
 from .process import echo, echo_json
 from .screen import print_columns
 from .stores import find_turn, use_store
@@ -35,7 +35,7 @@ def annotate(
         list[str] | None, typer.Option("--remove", metavar="NAME", help="Remove what has this name; may be repeated.")
     ] = None,
     store: StoreOption = DEFAULT_STORE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """Tag, score or note a turn, and list what it has.
 

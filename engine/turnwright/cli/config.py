@@ -14,6 +14,7 @@ from turnwright.agents.bounds import Bound, bounds_of
 from turnwright.model.prices import Price, price_data
 from turnwright_states import ToolCallLimits
 
+from .options import ConfigOption, JsonObjectOption
 from .process import echo, echo_json
 from .screen import print_columns
 from .stores import without_password
@@ -28,15 +29,8 @@ def config(
     agent: Annotated[
         str | None, typer.Option("--agent", metavar="NAME", help="Show the settings for turns of this agent.")
     ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--config",
-            metavar="FILE",
-            help="The configuration [default: turnwright.toml, here or in a parent folder].",
-        ),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    file: ConfigOption = None,
+    as_json: JsonObjectOption = False,
     settings: Annotated[bool, typer.Option("--settings", help="List all settings and their meanings.")] = False,
 ) -> None:
     """Print every setting, its value and its source.

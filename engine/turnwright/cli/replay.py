@@ -24,7 +24,7 @@ from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Check, Verdict
 
 from . import check_report
-from .options import DEFAULT_STORE, StoreOption
+from .options import DEFAULT_STORE, JsonObjectOption, StoreOption
 from .process import echo_json, read_lines
 from .screen import print_lines
 from .stores import find_turn, read_journal, use_store
@@ -45,7 +45,7 @@ def replay(
     ],
     *,
     store: StoreOption = DEFAULT_STORE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Check a recorded turn against the chart. Executes nothing.
 

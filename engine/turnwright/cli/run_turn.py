@@ -173,11 +173,7 @@ def engine_for(
             f" {elsewhere}"
         )
     url = saved_options.endpoint(flags.base_url)
-    timeout = (
-        saved_options.timeout
-        if flags.timeout is None and saved_options.timeout is not None
-        else full_config.settings.timeout
-    )
+    timeout = saved_options.silence(flags.timeout, full_config.settings.timeout)
     options = full_config.engine_options()
     options["limits"] = saved_options.limits or Limits()
     if flags.agents is None:

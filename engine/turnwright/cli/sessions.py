@@ -17,7 +17,7 @@ from turnwright.store import SessionInfo, Store
 from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
 from .process import echo, echo_json, say, spelled
 from .screen import print_columns, print_lines
-from .stores import listed, missing_file, store_flag, use_store
+from .stores import is_unused, listed, use_store
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.
@@ -33,15 +33,14 @@ def sessions(
     *,
     store: StoreOption = DEFAULT_STORE,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most sessions.")] = _LIMIT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """List sessions, those with the newest turns first.
 
     OPEN is the turn that has not ended. `turnwright show --session ID` prints a conversation.
     """
-    nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     listed_sessions = (
-        [] if nothing_run_here else use_store(store, lambda turn_store: turn_store.sessions(limit=limit + 1))
+        [] if is_unused(store) else use_store(store, lambda turn_store: turn_store.sessions(limit=limit + 1))
     )
     sessions = listed_sessions[:limit]
     if as_json:

@@ -105,6 +105,11 @@ def store_flag(address: str) -> str:
     return "" if address == configuration().settings.store else f" --store {shlex.quote(without_password(address))}"
 
 
+def is_unused(address: str) -> bool:
+    """Return whether no command has used the configured store yet: a list is empty then, and not an error."""
+    return store_flag(address) == "" and missing_file(address) is not None
+
+
 def without_password(address: str) -> str:
     scheme, separator, rest = address.partition("://")
     place, slash, path = rest.partition("/")

@@ -93,11 +93,7 @@ def plan_turn(
         agent, helpers = with_limits(_agent_again(before, saved_options), limits), saved_options.helpers()
         options["limits"] = saved_options.limits or before.limits
     url = full_config.settings.base_url if before is None else saved_options.endpoint(flags.base_url)
-    timeout = (
-        saved_options.timeout
-        if flags.timeout is None and saved_options.timeout is not None
-        else full_config.settings.timeout
-    )
+    timeout = saved_options.silence(flags.timeout, full_config.settings.timeout)
     if flags.base_url is not None and flags.model is not None:
         _need_endpoint(flags.model, url)
     model_asked = (

@@ -14,10 +14,10 @@ from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.store import InboxKind, Store, TurnRow
 
-from .options import DEFAULT_STORE, StoreOption
+from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
 from .process import echo, echo_json, say
 from .screen import print_columns
-from .stores import is_elsewhere, missing_file, password_hint, store_flag, use_store
+from .stores import is_elsewhere, is_unused, password_hint, store_flag, use_store
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -56,17 +56,16 @@ def turns(
     limit: Annotated[
         int, typer.Option("--limit", metavar="N", min=1, help="The most turns, without those of sub-agents.")
     ] = _LIMIT,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
+    as_json: JsonLinesOption = False,
 ) -> None:
     """List turns, newest first, and those to resume.
 
     DRIVER shows which turns have lost their driver (crashed, left) and which are answered and not resumed yet.
     """
-    nothing_run_here = store_flag(store) == "" and missing_file(store) is not None
     query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
     turn_list = (
         _TurnList((), frozenset(), frozenset(), frozenset(), more=False)
-        if nothing_run_here
+        if is_unused(store)
         else use_store(store, query)
     )
     if as_json:

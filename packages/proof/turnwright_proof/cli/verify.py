@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 
 from turnwright._base.words import count
 from turnwright.cli.check_report import exit_code, json_of, lines_of
-from turnwright.cli.options import AgentsOption, ConfigOption, ToolsOption, configuration
+from turnwright.cli.options import AgentsOption, ConfigOption, JsonObjectOption, ToolsOption, configuration
 from turnwright.cli.process import echo_json
 from turnwright.cli.screen import Screen, print_lines
 from turnwright.config.config import Config
@@ -102,7 +102,7 @@ def verify(
             help="Cut a walk after N configurations; the result is then inconclusive.",
         ),
     ] = MOST,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Check the chart, and every path of a turn in small bounds.
 
