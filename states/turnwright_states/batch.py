@@ -65,15 +65,15 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
             if not counters.review:
                 raise InvalidCallError("ModelReplied", name, "a typed answer is accepted or refused in a review")
         elif places <= 0:
-            spent = calls_left is not None and calls_left <= most
-            refusal = BUDGET_SPENT if spent else f"not executed: at most {most} calls run in one step"
+            is_spent = calls_left is not None and calls_left <= most
+            refusal = BUDGET_SPENT if is_spent else f"not executed: at most {most} calls run in one step"
         elif call.delegates and turn.depth >= MAX_DEPTH:
             refusal = TOO_DEEP
         else:
             places -= 1
             if call.delegates:
                 children.append(place)
-        watched = allowed and not call.ignore_in_loop_detection and name not in turn.always_for
+        is_watched = allowed and not call.ignore_in_loop_detection and name not in turn.always_for
         calls_made.append(
             f.CallMade(
                 # Nine letters and digits: the strictest shape that a provider asks of an id.
@@ -82,8 +82,8 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 arguments=frozen(arguments) if type(arguments) is dict else arguments,
                 raw=call.raw if arguments is None else "",
                 provider_id=call.provider_id,
-                key=call_key(name, arguments, call.raw, call.loop_key) if watched else "",
-                own_key=watched and call.loop_key is not None,
+                key=call_key(name, arguments, call.raw, call.loop_key) if is_watched else "",
+                own_key=is_watched and call.loop_key is not None,
                 refused=refusal,
                 invalid=invalid,
                 output=call.output and allowed,
@@ -101,9 +101,9 @@ def _lease_children(
     `calls_left` is the rest of the tool-call budget before this batch; None without a budget.
     """
     limits, k = turn.limits, len(children)
-    own = sum(not call.refused and not call.output for call in calls_made)
+    own_count = sum(not call.refused and not call.output for call in calls_made)
     lease = f.Lease(
-        calls=None if calls_left is None else (calls_left - own) // k,
+        calls=None if calls_left is None else (calls_left - own_count) // k,
         tokens=None if limits.tokens is None else max(limits.tokens - turn.tokens - usage.tokens, 0) // k,
         cost=None if limits.cost is None else max(limits.cost - turn.cost - usage.cost, 0.0) / k,
     )
@@ -115,7 +115,7 @@ def _lease_children(
     return tuple(calls_made)
 
 
-def check_spent(event: str, call: Call, spent: Spent) -> None:
+def check_spent(event: str, call: Call, spending: Spent) -> None:
     """Refuse an impossible usage of a call's sub-agent, as the input named `event` reports it.
 
     Usage needs a lease and a call that has started, and at most the leased calls. Tokens and money are not checked:
@@ -123,8 +123,8 @@ def check_spent(event: str, call: Call, spent: Spent) -> None:
     (docs/rules.md#budgets). Raises `InvalidCallError`.
     """
     lease = call.made.lease
-    if lease is None or (lease.calls is not None and spent.calls > lease.calls):
-        raise InvalidCallError(event, call.id, f"its sub-agent used {spent.calls} calls, and its lease is {lease}")
+    if lease is None or (lease.calls is not None and spending.calls > lease.calls):
+        raise InvalidCallError(event, call.id, f"its sub-agent used {spending.calls} calls, and its lease is {lease}")
     if not call.counted:
         raise InvalidCallError(event, call.id, "its sub-agent used something, but the call never started")
 

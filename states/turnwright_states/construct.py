@@ -28,8 +28,8 @@ class _CheckedCall(StructMeta):
 
     if not TYPE_CHECKING:  # pragma: no branch (for type checkers, a call is that of any struct)
 
-        def __call__(self, /, *unnamed: object, **fields: object) -> object:
-            if unnamed:
+        def __call__(self, /, *args: object, **fields: object) -> object:
+            if args:
                 raise TypeError(f"{self.__name__} takes its fields by name: {', '.join(self.__struct_fields__)}")
             return construct(self, fields)
 

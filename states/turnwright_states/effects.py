@@ -117,8 +117,8 @@ EFFECTS: Final[Mapping[str, Effect]] = {
 
 
 def _refills(before: State, after: State) -> bool:
-    shared = after is State.COMPACT or (before is State.COMPACT and after is State.STREAM)
-    return before is not after and after in LIVE and not shared
+    is_shared = after is State.COMPACT or (before is State.COMPACT and after is State.STREAM)
+    return before is not after and after in LIVE and not is_shared
 
 
 #: The pairs of states between which a phase begins, so that `PHASE` applies. A compaction and its model call share

@@ -250,10 +250,10 @@ def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]
     step_end = facts[end - 1]
     if isinstance(step_end, f.StepFinished):
         # The step's usage is the first to include the attempt that was cut off.
-        rest = _rest(step_end.usage, turn.step_usage)
-        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=rest)
+        unspent_usage = _rest(step_end.usage, turn.step_usage)
+        yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=unspent_usage)
         if stop is None:
-            yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent_by_call, usage=rest)
+            yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent_by_call, usage=unspent_usage)
 
 
 def _rest(whole: Usage, part: Usage) -> Usage | None:

@@ -773,8 +773,8 @@ class TurnEnded(Fact, frozen=True, kw_only=True):
     unmet: tuple[str, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        tripped = "" if self.guardrail is None else f" ({self.guardrail.name}: {self.guardrail.message})"
-        return f"{self.outcome}: {self.reason}{tripped}"
+        trip = "" if self.guardrail is None else f" ({self.guardrail.name}: {self.guardrail.message})"
+        return f"{self.outcome}: {self.reason}{trip}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return INFO, f"ended: {self.outcome}: {self.reason}"
@@ -812,8 +812,8 @@ def rule_decisions(fact: Fact) -> list[RuleDecision]:
             return _decisions(fact.rules, fact.call)
         case CallWaiting():
             # A sub-agent's question is a decision of its own turn.
-            own = [interrupt for interrupt in fact.interrupts if not interrupt.forwarded]
-            verdicts = [verdict for interrupt in own for verdict in interrupt.rules]
+            own_interrupts = [interrupt for interrupt in fact.interrupts if not interrupt.forwarded]
+            verdicts = [verdict for interrupt in own_interrupts for verdict in interrupt.rules]
             return _decisions(verdicts, fact.call, asks=True)
         case Reviewed():
             return _decisions(fact.rules, None)

@@ -29,7 +29,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "calls_spent": ("tool calls spent", "a tool call is left"),
     "idled": ("no call ran in too many steps in a row", "a call ran lately"),
     "spent": ("a budget is spent", "no budget is spent"),
-    **{name + rest: words for name, atoms in KEPT.items() for rest, words in atoms.items()},
+    **{name + suffix: words for name, atoms in KEPT.items() for suffix, words in atoms.items()},
     **{name + rest: words for name, (_, atoms) in PASSING.items() for rest, words in atoms.items()},
 }
 
@@ -108,8 +108,8 @@ def _check(node: ast.expr, text: str) -> None:
 class _Expand(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         if node.id in SHORTHANDS:
-            expanded: ast.expr = self.visit(ast.parse(SHORTHANDS[node.id], mode="eval").body)
-            return expanded
+            expansion: ast.expr = self.visit(ast.parse(SHORTHANDS[node.id], mode="eval").body)
+            return expansion
         return node
 
 
@@ -119,8 +119,8 @@ class _OnCounters(ast.NodeTransformer):
 
 
 def _expand(node: ast.expr) -> ast.expr:
-    expanded: ast.expr = _Expand().visit(ast.parse(ast.unparse(node), mode="eval").body)
-    return expanded
+    expansion: ast.expr = _Expand().visit(ast.parse(ast.unparse(node), mode="eval").body)
+    return expansion
 
 
 @cache

@@ -297,24 +297,24 @@ class LimitThresholds(NamedTuple):
     seconds: float
 
     @classmethod
-    def of(cls, limits: Limits, noticed: Collection[str], steps: int = 0) -> "LimitThresholds":
-        """Return the thresholds of these limits without those named in `noticed`. `steps` have begun.
+    def of(cls, limits: Limits, noticed_limits: Collection[str], steps: int = 0) -> "LimitThresholds":
+        """Return the thresholds of these limits without those named in `noticed_limits`. `steps` have begun.
 
         A notice about steps comes only while another step remains, and once more at each step if `step_notices` is
         `each`.
         """
         # `steps` counts only once steps have had a notice.
-        return cls._of(limits, noticed, steps) if noticed else _first_thresholds(limits)
+        return cls._of(limits, noticed_limits, steps) if noticed_limits else _first_thresholds(limits)
 
     @classmethod
-    def _of(cls, limits: Limits, noticed: Collection[str], steps: int) -> "LimitThresholds":
+    def _of(cls, limits: Limits, noticed_limits: Collection[str], steps: int) -> "LimitThresholds":
         cap, budgets = limits.cap, (limits.call_limit, limits.tokens, limits.cost, limits.seconds)
         next_step = -(-4 * cap // 5)
-        if "steps" in noticed:
+        if "steps" in noticed_limits:
             next_step = max(next_step, steps + 1) if limits.step_notices == "each" else cap
         marks = zip(cls._fields[1:], budgets, _NEVER[1:], strict=True)
-        rest = (4 * limit if limit and name not in noticed else unreached for name, limit, unreached in marks)
-        return cls(5 * next_step if next_step < cap else _NEVER[0], *rest)
+        thresholds = (4 * limit if limit and name not in noticed_limits else never for name, limit, never in marks)
+        return cls(5 * next_step if next_step < cap else _NEVER[0], *thresholds)
 
 
 @lru_cache(maxsize=64)

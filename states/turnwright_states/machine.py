@@ -396,7 +396,7 @@ class TurnMachine:
     def _take_preparation(self, event: RequestPreparedInput) -> None:
         if not self.turn.may_prepare:
             self._refuse(event)
-        prepared = f.RequestPrepared(
+        preparation = f.RequestPrepared(
             self._elapsed,
             self.turn.state,
             instructions=event.instructions,
@@ -406,7 +406,7 @@ class TurnMachine:
             model=event.model,
             decisions=tuple(map(frozen, event.decisions)),
         )
-        self._emit(prepared)
+        self._emit(preparation)
 
     def _take_review(self, event: ReviewedInput) -> None:
         if not self._chart.accepts(self.state, Trigger.REVIEWED):
@@ -418,7 +418,7 @@ class TurnMachine:
             if broken_rules:
                 return self._refuse_answer(broken_rules, event)
         row = self._fire(Trigger.REVIEWED)
-        reviewed = f.Reviewed(
+        review_fact = f.Reviewed(
             self._elapsed,
             State.TOOL_EXEC if row.dest is State.TOOL_EXEC else State.REVIEW,
             refused=event.refused,
@@ -428,7 +428,7 @@ class TurnMachine:
             output=frozen(event.output),
             decisions=tuple(map(frozen, event.decisions)),
         )
-        self._emit(reviewed)
+        self._emit(review_fact)
         if row.dest is State.TOOL_EXEC:
             self._settle_output_calls(event.answer)
             self._settle_if_done()
@@ -470,7 +470,7 @@ class TurnMachine:
             counters.tokens_spent = limits.tokens is not None and turn.tokens + usage.tokens >= limits.tokens
             counters.cost_spent = limits.cost is not None and turn.cost + usage.cost >= limits.cost
         row = self._fire(Trigger.COMPACTED)
-        compacted = f.Compacted(
+        compaction = f.Compacted(
             self._elapsed,
             State.STREAM if row.dest is State.STREAM else State.COMPACT,
             text=event.text,
@@ -478,7 +478,7 @@ class TurnMachine:
             kept=event.kept,
             usage=usage,
         )
-        self._emit(compacted)
+        self._emit(compaction)
         if row.dest is State.CONCLUDE:
             self._finish_step()
             self._stop(row)
@@ -546,7 +546,7 @@ class TurnMachine:
             raise InvalidCallError("CallSettled", call.id, "it succeeded but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
-        spent = batch.unaccounted(call) if call.has_result and event.spent is None else event.spent
+        spending = batch.unaccounted(call) if call.has_result and event.spent is None else event.spent
         is_final = event.final
         if is_final and event.status is CallStatus.OK and self.turn.rules is not None:
             # While a rule refuses the answer, the result is an ordinary one.
@@ -559,7 +559,7 @@ class TurnMachine:
             result=event.result,
             structured=event.structured if event.structured is None else frozen(event.structured),
             files=tuple(map(frozen, event.files)) if event.files else (),
-            spent=spent,
+            spent=spending,
             final=is_final,
             retry=event.retry,
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
@@ -579,7 +579,7 @@ class TurnMachine:
             raise InvalidCallError("CallWaiting", call.id, "its result comes later, but it was never started")
         if call.has_result:
             raise InvalidCallError("CallWaiting", call.id, "it has its result")
-        interrupt, *more = batch.ask(self.turn, call, event)
+        interrupt, *more_interrupts = batch.ask(self.turn, call, event)
         if self.turn.rules is not None and not call.counted and not event.forwarded:
             verdicts = self._judge_call(event, call, event.changed)
             if verdicts is None:
@@ -597,7 +597,7 @@ class TurnMachine:
             self.turn.state,
             call=call.id,
             interrupt=interrupt,
-            more=tuple(more),
+            more=tuple(more_interrupts),
             changed=event.changed if event.changed is None else frozen(event.changed),
             decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
         )
@@ -696,22 +696,24 @@ class TurnMachine:
             self._finish_step(usage=event.usage)
             self._stop(row, partial=event.partial, usage=event.usage)
         else:
-            self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent)
+            self._halt(row, partial=event.partial, usage=event.usage, spending_by_call=event.spent)
 
     def _take_abort(self, event: AbortInput) -> None:
         row = self._stopped_by(event, Trigger.ABORT)
-        self._halt(row, aborted=event.reason, partial=event.partial, usage=event.usage, spent=event.spent)
+        self._halt(
+            row, abort_reason=event.reason, partial=event.partial, usage=event.usage, spending_by_call=event.spent
+        )
 
     def _take_crash(self, event: FailInput) -> None:
         row = self._stopped_by(event, Trigger.FAIL)
-        self._halt(row, error=event.error, partial=event.partial, usage=event.usage, spent=event.spent)
+        self._halt(row, error=event.error, partial=event.partial, usage=event.usage, spending_by_call=event.spent)
 
     def _take_trip(self, event: TrippedInput) -> None:
         row = self._stopped_by(event, Trigger.TRIPPED)
         guardrail = f.TrippedGuardrail(
             name=event.guardrail, message=event.message, metadata=frozen(event.metadata), checks=event.checks
         )
-        self._halt(row, partial=event.partial, usage=event.usage, spent=event.spent, guardrail=guardrail)
+        self._halt(row, partial=event.partial, usage=event.usage, spending_by_call=event.spent, guardrail=guardrail)
 
     # The rules over the calls (docs/rules.md#rules-over-calls).
 
@@ -844,7 +846,7 @@ class TurnMachine:
         counters.refused = True
         feedback = _explain(broken_rules)
         row = self._fire(Trigger.REVIEWED)
-        reviewed = f.Reviewed(
+        review_fact = f.Reviewed(
             self._elapsed,
             State.REVIEW,
             refused=True,
@@ -853,7 +855,7 @@ class TurnMachine:
             decisions=() if event is None else tuple(map(frozen, event.decisions)),
             rules=_record(broken_rules),
         )
-        self._emit(reviewed)
+        self._emit(review_fact)
         self._close_calls(f"refused: {feedback}", status=CallStatus.REFUSED, spent_by_call=_NOTHING)
         return self._close_step()
 
@@ -870,15 +872,15 @@ class TurnMachine:
         spent_by_call = {open_call.id: batch.unaccounted(open_call) for open_call in self.turn.open_calls()}
         self._halt(
             row,
-            spent={call_id: usage for call_id, usage in spent_by_call.items() if usage is not None},
+            spending_by_call={call_id: usage for call_id, usage in spent_by_call.items() if usage is not None},
             guardrail=guardrail,
         )
 
     def _stopped_by(self, event: StopInput, trigger: Trigger) -> Row:
         """Check the reported usage of sub-agents, then take the row."""
         if event.spent and self._chart.accepts(self.state, trigger):
-            for call_id, spent in event.spent.items():
-                batch.check_spent(event.title(), self._open_call(event, call_id), spent)
+            for call_id, spending in event.spent.items():
+                batch.check_spent(event.title(), self._open_call(event, call_id), spending)
         return self._fire(trigger)
 
     _TAKES: ClassVar[dict[type, Callable[["TurnMachine", Any], None]]] = {
@@ -1019,26 +1021,28 @@ class TurnMachine:
         row: Row,
         *,
         cause: Cause = Cause.CRASH,
-        aborted: EndReason = EndReason.ABORTED,
+        abort_reason: EndReason = EndReason.ABORTED,
         error: str = "",
         partial: str = "",
         usage: Usage | None = None,
-        spent: Mapping[str, Spent] = _NOTHING,
+        spending_by_call: Mapping[str, Spent] = _NOTHING,
         guardrail: f.TrippedGuardrail | None = None,
     ) -> None:
         """End the turn along `row`. `cause` and `aborted` give the reason where the row takes it from the input."""
-        carried = self.turn.carried
-        if row.reason is ReasonFrom.CARRIED and carried is not None:
-            reason = carried
+        carried_reason = self.turn.carried
+        if row.reason is ReasonFrom.CARRIED and carried_reason is not None:
+            reason = carried_reason
         elif row.reason is ReasonFrom.CAUSE:
             reason = cause.reason
         else:
-            reason = row.reason if isinstance(row.reason, EndReason) else aborted
+            reason = row.reason if isinstance(row.reason, EndReason) else abort_reason
         # Computed before the step is closed, in the state where the turn was stopped.
         also = self._list_also_reached(row, reason)
         # A person who writes a new message has rejected the open questions.
         waiting_status = CallStatus.REJECTED if reason is EndReason.SUPERSEDED else CallStatus.ABORTED
-        self._close_calls(f"not finished: the turn ended ({reason})", waiting=waiting_status, spent_by_call=spent)
+        self._close_calls(
+            f"not finished: the turn ended ({reason})", waiting=waiting_status, spent_by_call=spending_by_call
+        )
         self._finish_step(usage=usage)
         outcome = row.dest.outcome
         assert outcome is not None  # noqa: S101 (the rows that end a turn lead to final states)

@@ -108,10 +108,10 @@ def _stop(means: str, next_: str, for_users: str) -> Meaning:
     return Meaning(Outcome.ABORTED, means, next_, for_users, (Trigger.ABORT,))
 
 
-def _describe_limit(limit: str, reached: str, means: str, setting: str = "", *more_triggers: Trigger) -> Meaning:
+def _describe_limit(limit: str, reached_text: str, means: str, setting: str = "", *more_triggers: Trigger) -> Meaning:
     next_ = f"Continue in a new turn (it keeps the transcript), or raise {setting or f'`{limit}`'}."
     triggers = (Trigger.PROCEED, *more_triggers)
-    return Meaning(Outcome.CAP_HIT, means, next_, _CONTINUE, triggers, reached=reached, limit=limit)
+    return Meaning(Outcome.CAP_HIT, means, next_, _CONTINUE, triggers, reached=reached_text, limit=limit)
 
 
 def _describe_failure(

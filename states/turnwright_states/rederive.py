@@ -48,8 +48,8 @@ def rederive(
     Return the first group whose input does not fit any more if the turn takes another course. `groups` are the
     beginning of those that a replay of `journal` found.
     """
-    replied = [fact for fact in journal if isinstance(fact, f.ModelReplied)]
-    player = _Player(Turn(start_input.limits), {call.id: call.key for fact in replied for call in fact.calls})
+    replies = [fact for fact in journal if isinstance(fact, f.ModelReplied)]
+    player = _Player(Turn(start_input.limits), {call.id: call.key for fact in replies for call in fact.calls})
     facts = player.begin(start_input)
     for group in tuple(groups)[1:]:
         try:

@@ -229,9 +229,9 @@ class _Replay:
         """Feed one input after the other until none fits. Return the fault, or None."""
         at = 0
         while at < len(self._facts):
-            followed = self._follow(at)
-            if followed:
-                at += followed
+            followed_count = self._follow(at)
+            if followed_count:
+                at += followed_count
                 continue
             trials = list(self._begin() if self.machine is None else self._go_on(self.machine, at))
             fits = [trial for trial in trials if isinstance(trial, _Fit)]
@@ -244,8 +244,8 @@ class _Replay:
         return self._read_error
 
     def _add_group(self, event: Input, machine: "_Witness", at: int, fact_count: int) -> None:
-        rows, believed = tuple(machine.rows), tuple(machine.believed)
-        self.groups.append(FactGroup(event, at + 1, at + fact_count, machine.state, rows, believed))
+        rows, beliefs = tuple(machine.rows), tuple(machine.believed)
+        self.groups.append(FactGroup(event, at + 1, at + fact_count, machine.state, rows, beliefs))
 
     def _follow(self, at: int) -> int:
         """Feed the machine itself with the only possible input of the group at the index `at`.
@@ -335,15 +335,15 @@ class _Replay:
         return None
 
 
-def _describe_difference(fact: f.Fact, expected: f.Fact) -> str:
+def _describe_difference(fact: f.Fact, expected_fact: f.Fact) -> str:
     """Return a message about the first field that differs; empty if none does."""
-    if fact == expected:
+    if fact == expected_fact:
         return ""
-    if fact.kind != expected.kind:
-        return f"it is {fact.kind}, and {expected.kind} follows from the facts before it"
-    names = (*(name for name in expected.__struct_fields__ if name not in _LAST), *_LAST)
+    if fact.kind != expected_fact.kind:
+        return f"it is {fact.kind}, and {expected_fact.kind} follows from the facts before it"
+    names = (*(name for name in expected_fact.__struct_fields__ if name not in _LAST), *_LAST)
     differ = filter(
-        None, (_find_innermost_difference(name, getattr(fact, name), getattr(expected, name)) for name in names)
+        None, (_find_innermost_difference(name, getattr(fact, name), getattr(expected_fact, name)) for name in names)
     )
     return next(
         f"{fact.kind}: {field} is {_quote(is_)}, and {_quote(follows)} follows from the facts before it"
@@ -351,21 +351,21 @@ def _describe_difference(fact: f.Fact, expected: f.Fact) -> str:
     )
 
 
-def _find_innermost_difference(name: str, value: object, expected: object) -> tuple[str, object, object] | None:
+def _find_innermost_difference(name: str, value: object, expected_value: object) -> tuple[str, object, object] | None:
     """Return the innermost field in which two values differ, with both of its values, or None."""
-    if value == expected:
+    if value == expected_value:
         return None
     inner: Iterable[tuple[str, object, object]] = ()
-    if isinstance(value, BaseModel | Struct) and type(value) is type(expected):
+    if isinstance(value, BaseModel | Struct) and type(value) is type(expected_value):
         names = value.__struct_fields__ if isinstance(value, Struct) else type(value).model_fields
-        inner = ((field, getattr(value, field), getattr(expected, field)) for field in names)
-    elif isinstance(value, tuple) and isinstance(expected, tuple) and len(value) == len(expected):
-        inner = ((str(place), item, expected[place]) for place, item in enumerate(value))
+        inner = ((field, getattr(value, field), getattr(expected_value, field)) for field in names)
+    elif isinstance(value, tuple) and isinstance(expected_value, tuple) and len(value) == len(expected_value):
+        inner = ((str(place), item, expected_value[place]) for place, item in enumerate(value))
     for field, inner_value, inner_expected in inner:
         difference = _find_innermost_difference(f"{name}.{field}", inner_value, inner_expected)
         if difference:
             return difference
-    return name, value, expected
+    return name, value, expected_value
 
 
 def _quote(value: object) -> str:

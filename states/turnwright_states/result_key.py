@@ -104,8 +104,8 @@ def result_key(text: str) -> str:
     """
     if text[SHORT:]:  # `len` would be one more call for each result
         return _key_of_long(text)
-    masked = (_NOISES_AND_TURN_IDS if ":call" in text else _NOISES).sub(_NOISE, text)  # likewise
-    return blake2b(masked.encode(errors="replace"), digest_size=6).hexdigest()
+    masked_text = (_NOISES_AND_TURN_IDS if ":call" in text else _NOISES).sub(_NOISE, text)  # likewise
+    return blake2b(masked_text.encode(errors="replace"), digest_size=6).hexdigest()
 
 
 def checksum(text: str) -> str:

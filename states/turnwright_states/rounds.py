@@ -118,16 +118,16 @@ class Rounds(Struct, frozen=True, gc=False):
 
     def _keyed(self, calls: Sequence[SettledCall]) -> "Rounds":
         """Return the rounds with keys for the results of calls that recur, and with the new results without keys."""
-        rounds, unkeyed = self, self.unkeyed
+        rounds, unkeyed_counts = self, self.unkeyed
         for call in calls:
             if call.unkeyed is not None:
-                unkeyed = FrozenDict({**unkeyed, call.key: call.unkeyed})
-            elif call.key in unkeyed:
-                rounds = rounds._with_key(call.key, unkeyed[call.key])
-                unkeyed = FrozenDict({key: fact for key, fact in unkeyed.items() if key != call.key})
-        if unkeyed is self.unkeyed:
+                unkeyed_counts = FrozenDict({**unkeyed_counts, call.key: call.unkeyed})
+            elif call.key in unkeyed_counts:
+                rounds = rounds._with_key(call.key, unkeyed_counts[call.key])
+                unkeyed_counts = FrozenDict({key: fact for key, fact in unkeyed_counts.items() if key != call.key})
+        if unkeyed_counts is self.unkeyed:
             return self
-        return Rounds(rounds.latest, rounds.checksum, rounds.tools, rounds.stalls, unkeyed)
+        return Rounds(rounds.latest, rounds.checksum, rounds.tools, rounds.stalls, unkeyed_counts)
 
     def _with_key(self, call: str, fact: CallSettled) -> "Rounds":
         """Return the rounds in which the result of the call with this key has its key instead of its checksum."""

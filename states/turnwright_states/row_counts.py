@@ -53,8 +53,8 @@ class RowCounts:
     @property
     def untaken(self) -> tuple[tuple[int, str], ...]:
         """The number and the name of each row that was never taken, in the chart's order."""
-        numbered = enumerate(zip(CHART.rows, self.taken, strict=True), start=1)
-        return tuple((number, row.name) for number, (row, count) in numbered if not count)
+        numbered_rows = enumerate(zip(CHART.rows, self.taken, strict=True), start=1)
+        return tuple((number, row.name) for number, (row, count) in numbered_rows if not count)
 
     def to_json(self) -> str:
         """The text of the file."""

@@ -5,8 +5,8 @@ from typing import Final
 
 #: Our names for those of other frameworks. The first one that exists at the place of the mistake is suggested.
 _ELSEWHERE: Final[Mapping[str, tuple[str, ...]]] = {
-    word: ours
-    for ours, words in {
+    word: own_names
+    for own_names, words in {
         ("steps",): "max_turns max_steps max_iterations max_iter max_rounds max_loops recursion_limit request_limit",
         ("tool_calls",): "max_tool_calls tool_calls_limit tool_call_limit",
         ("tokens", "model_settings"): "max_tokens token_limit total_tokens_limit",

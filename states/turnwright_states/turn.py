@@ -456,7 +456,7 @@ class Turn:
         was, record, counters = call.state, call.made, self.counters
         ready = was is CallState.READY and not record.refused  # refused ones never run, so they were never counted
         was_waiting = was is CallState.WAITING
-        spent = fact.spent
+        spending = fact.spent
         RUN["call_settled"](
             counters,
             ready and not record.output,
@@ -465,7 +465,7 @@ class Turn:
             ready and record.output,
             call.counted,
             call.crash_paid,
-            0 if spent is None else spent.calls,
+            0 if spending is None else spending.calls,
             0 if record.lease is None or was is CallState.SETTLED else record.lease.calls or 0,
             fact.final and fact.status is CallStatus.OK,
             count_answers(self.interrupts.values(), call.id) if was_waiting else 0,
@@ -473,7 +473,7 @@ class Turn:
         call.state, call.crash_paid = CallState.SETTLED, False
         if self.rules is not None and call.counted:
             if record.lease is not None and was is not CallState.SETTLED:
-                self.rules.rejoin(call.id, call.name, record.reaches, None if spent is None else spent.rules)
+                self.rules.rejoin(call.id, call.name, record.reaches, None if spending is None else spending.rules)
             result = fact.result if fact.structured is None else fact.structured
             self.rules.settle(call.id, fact.status, result, fact.result)
         call.result_key = fact.key
@@ -486,10 +486,10 @@ class Turn:
             self.interrupts = {
                 name: interrupt for name, interrupt in self.interrupts.items() if interrupt.call != call.id
             }
-        if spent is not None:
+        if spending is not None:
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
-            self.input_tokens += spent.tokens
-            self.cost += spent.cost
+            self.input_tokens += spending.tokens
+            self.cost += spending.cost
             self._spend()
 
     def _wait(self, fact: f.CallWaiting) -> None:
@@ -647,7 +647,7 @@ class Turn:
             values.append(self.truncated)
         if self.cached_tokens or self.reasoning_tokens:  # likewise
             values += ("parts", self.cached_tokens, self.reasoning_tokens)
-        keyed, stalls, fails = self.keys_results, self.rounds.stalls, self.limits.stall_errors is not None
+        has_keys, stalls, fails = self.keys_results, self.rounds.stalls, self.limits.stall_errors is not None
         if self.round_forgotten:
             values.append("forgotten")
         if stalls is not NO_STALLS:
@@ -670,13 +670,13 @@ class Turn:
                 values.append("given")
             if call.approved_rules:
                 values.append(call.approved_rules)
-            if keyed:
+            if has_keys:
                 values += (call.made.key, f"{call.result_key}!" if call.failed and fails else call.result_key)
         try:
-            packed = _pack(values)
+            digest_input = _pack(values)
         except (OverflowError, UnicodeEncodeError):  # a count of more than 64 bits, or half a surrogate pair
-            packed = ascii(values).encode()
-        return "%08x" % crc32(packed)  # noqa: UP031 (twice as fast as an f-string)
+            digest_input = ascii(values).encode()
+        return "%08x" % crc32(digest_input)  # noqa: UP031 (twice as fast as an f-string)
 
     def copy(self) -> "Turn":
         """Return a copy that shares only immutable values."""

@@ -14,13 +14,13 @@ from pydantic import BaseModel, JsonValue
 
 
 @cache
-def attribute_docs(documented: type) -> dict[str, str]:
+def attribute_docs(owner: type) -> dict[str, str]:
     """Return the docstring of each annotated attribute of this class, without base classes.
 
     Empty if the source is not available.
     """
     try:
-        source = textwrap.dedent(inspect.getsource(documented))
+        source = textwrap.dedent(inspect.getsource(owner))
     except (OSError, TypeError):
         return {}
     return {
@@ -41,10 +41,10 @@ def described(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
     properties = schema.get("properties")
     if not isinstance(properties, dict):
         return
-    own = model.__mro__[: model.__mro__.index(BaseModel)]
+    own_models = model.__mro__[: model.__mro__.index(BaseModel)]
     for name, field in model.model_fields.items():
         entry = properties.get(field.alias or name)
-        text = next((docs[name] for docs in map(attribute_docs, own) if name in docs), "")
+        text = next((docs[name] for docs in map(attribute_docs, own_models) if name in docs), "")
         # The field's type may have the same docstring.
         if isinstance(entry, dict) and text and inspect.getdoc(field.annotation) != text:
             entry.setdefault("description", text)

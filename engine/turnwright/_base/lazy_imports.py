@@ -28,15 +28,15 @@ def lazy_imports(
         from importlib import import_module  # noqa: PLC0415 (a package is imported without it)
 
         try:
-            exported: object = getattr(import_module(homes[name], package), name)
+            value: object = getattr(import_module(homes[name], package), name)
         except ModuleNotFoundError as missing:
             if not extra:
                 raise
             library = (missing.name or "a library").partition(".")[0]
             advice = f"{package}.{name} needs {library}: pip install '{extra}'"
             raise ModuleNotFoundError(advice, name=missing.name) from missing
-        setattr(sys.modules[package], name, exported)
-        return exported
+        setattr(sys.modules[package], name, value)
+        return value
 
     def list_names() -> list[str]:
         return sorted({*vars(sys.modules[package]), *homes})

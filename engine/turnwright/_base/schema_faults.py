@@ -192,14 +192,14 @@ def _places(schema: Mapping[str, object]) -> Iterator[_Place]:
 
 def _id(schema: Mapping[str, object]) -> str:
     """Return the URI of a schema that has its own, without a fragment; else nothing."""
-    own = schema.get("$id")
-    return urldefrag(own)[0] if isinstance(own, str) else ""
+    identifier = schema.get("$id")
+    return urldefrag(identifier)[0] if isinstance(identifier, str) else ""
 
 
 def _fragment_id(schema: Mapping[str, object]) -> str | None:
     """Return the anchor in an `$id`, as older drafts write it."""
-    own = schema.get("$id")
-    return own[1:] if isinstance(own, str) and own.startswith("#") else None
+    identifier = schema.get("$id")
+    return identifier[1:] if isinstance(identifier, str) and identifier.startswith("#") else None
 
 
 def _leads(document: object, url: str, fragment: str, anchors: set[tuple[str, str]]) -> bool:

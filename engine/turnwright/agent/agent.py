@@ -318,14 +318,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     @property
     def overrides(self) -> dict[str, object]:
         """The limits that this agent sets, by their names in `Limits`. Absent ones stay the engine's."""
-        own: dict[str, object] = {
+        own_settings: dict[str, object] = {
             name: getattr(self, name) for name in Limits.model_fields if name in self.model_fields_set
         }
         if self.compaction is not None:
-            own["max_compactions"] = self.compaction.max_compactions
+            own_settings["max_compactions"] = self.compaction.max_compactions
         if "budget" not in self.model_fields_set:
-            return own
-        return own | (set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
+            return own_settings
+        return own_settings | (set_in(self.budget) if isinstance(self.budget, Limits) else {"tool_calls": self.budget})
 
     def limits_for(self, base: Limits | None = None) -> Limits:
         """This agent's limits merged over `base`, the engine's, or `Limits()`; the ceiling stays the engine's.
@@ -408,14 +408,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             data[_NEEDS] = needs
         return data
 
-    def restored(self, journaled: JsonObject) -> Self:
+    def restored(self, record: JsonObject) -> Self:
         """Return the agent of a journal, with the code of this one. Raises `ValidationError` for damaged data."""
-        return self.from_json({**journaled, **cast("JsonObject", self.code)})
+        return self.from_json({**record, **cast("JsonObject", self.code)})
 
 
-def needs_of(journaled: JsonObject) -> tuple[str, ...]:
+def needs_of(record: JsonObject) -> tuple[str, ...]:
     """Return the names of what a turn needs beside the JSON of its agent: fields of the agent's code, and `DEPS`."""
-    needs = journaled.get(_NEEDS, ())
+    needs = record.get(_NEEDS, ())
     return tuple(map(str, needs)) if isinstance(needs, Sequence) else ()
 
 

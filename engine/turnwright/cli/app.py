@@ -61,9 +61,9 @@ def _commands_for(arguments: Sequence[str]) -> dict[str, Callable[..., object]]:
 
 def _join_words(arguments: Sequence[str]) -> list[str]:
     """Return the arguments with a command of two words as one: `mcp serve`."""
-    rest = behind_log_options(arguments)
-    before, name = arguments[: len(arguments) - len(rest)], " ".join(rest[:2])
-    return [*before, name, *rest[2:]] if name in PLACES else [*arguments]
+    command_words = behind_log_options(arguments)
+    before, name = arguments[: len(arguments) - len(command_words)], " ".join(command_words[:2])
+    return [*before, name, *command_words[2:]] if name in PLACES else [*arguments]
 
 
 def _completed() -> Sequence[str]:
@@ -108,10 +108,10 @@ def _program(arguments: Sequence[str], *, completing: bool) -> Callable[[], obje
         words = () if completing else (list(arguments),)
         return partial(_app(_commands_for(arguments)), *words, standalone_mode=False, prog_name="turnwright")
     # The command alone: Typer loads pydantic for the options before a command, and the help does not need it.
-    name, *rest = arguments
+    name, *other_words = arguments
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     _add_command(app, name, command(name))
-    return partial(app, rest, standalone_mode=False, prog_name=f"turnwright {name}")
+    return partial(app, other_words, standalone_mode=False, prog_name=f"turnwright {name}")
 
 
 def _print_version(is_requested: bool) -> None:

@@ -122,18 +122,18 @@ class ChatSession:
                 self._has_begun = True
                 self._last = await engine.get(earlier.id)
                 self._say_unfinished()
-            interrupted = False
+            is_interrupted = False
             while True:
                 try:
                     line = read_line(_PROMPT)
                 except KeyboardInterrupt:
                     echo()
-                    if interrupted:
+                    if is_interrupted:
                         return codes.ABORTED
-                    interrupted = True
+                    is_interrupted = True
                     echo("Press Ctrl-C again to leave, or type /help.")
                     continue
-                interrupted = False
+                is_interrupted = False
                 if line is None or line.strip() in ("/quit", "/exit"):
                     return 0
                 if line.strip():
@@ -162,10 +162,10 @@ class ChatSession:
             process.say(str(error))
 
     async def _busy(self, engine: Engine, error: SessionBusyError) -> str:
-        driven = await engine.store.is_driven(error.turn)
+        is_driven = await engine.store.is_driven(error.turn)
         elsewhere = await is_elsewhere(engine.store, error.turn)
-        command = "" if driven or elsewhere or self._last is None or self._last.id != error.turn else "/resume"
-        return busy_words(error, store_flag(self._store), driven=driven, elsewhere=elsewhere, again=command)
+        command = "" if is_driven or elsewhere or self._last is None or self._last.id != error.turn else "/resume"
+        return busy_words(error, store_flag(self._store), driven=is_driven, elsewhere=elsewhere, again=command)
 
     async def _drive(self, engine: Engine, work: Work) -> None:
         """Drive a turn, ask for answers while it pauses, and print how it ended."""

@@ -48,17 +48,17 @@ def config(
         text, place = config_found.written(agent)
         origins = config_found.origins_for(text, str(place))
         cap = bounds_of(config_found.prepared(text).limits_for(config_found.limits()))[0]
-    published = price_data()
+    prices = price_data()
     if as_json:
         record = _record(config_found.file, agent, origins, cap)
-        echo_json(record | {"published_prices": None if published is None else asdict(published)})
+        echo_json(record | {"published_prices": None if prices is None else asdict(prices)})
         return
     echo(f"Configuration file: {'none' if config_found.file is None else config_found.file}\n")
     print_columns(
         ("KEY", "VALUE", "SOURCE"), [(key, _text(key, origin), str(origin)) for key, origin in origins.items()]
     )
-    if published is not None:
-        echo(f"\nOther prices: {published}.")
+    if prices is not None:
+        echo(f"\nOther prices: {prices}.")
     if agent is not None and cap is not None:
         flag = [] if file is None else ["--config", str(file)]
         command = shlex.join(["turnwright", "explain", "--agent", agent, *flag])

@@ -43,12 +43,12 @@ def decode(
     unreadable = False
     for file in files:
         try:
-            decoded = _decode(file, provider.new_decoder())
+            record = _decode(file, provider.new_decoder())
         except OSError as error:
             echo(f"turnwright decode: cannot read {file}: {error.strerror or error}", err=True)
             unreadable = True
         else:
-            echo_json(decoded)
+            echo_json(record)
     if unreadable:
         raise typer.Exit(_USAGE_ERROR)
 

@@ -188,8 +188,8 @@ class LiveDisplay(Display):
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
                 lines = [_markdown(text)] if text and text != view.printed_text else []
                 self._print(view, *lines, styled(f"{outcome}: {reason}", style="dim"))
-            case FactEvent(fact=f.TurnStarted() as started):
-                self._print_start(view, started)
+            case FactEvent(fact=f.TurnStarted() as turn_start):
+                self._print_start(view, turn_start)
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
@@ -216,14 +216,14 @@ class LiveDisplay(Display):
             for row in fitted(line, self._console.width):
                 self._console.print(styled(row, style), no_wrap=True, crop=False, overflow="ignore")
 
-    def _print_start(self, view: TurnView, started: f.TurnStarted) -> None:
+    def _print_start(self, view: TurnView, turn_start: f.TurnStarted) -> None:
         if view.path:
             self._print_head(self.view.above(view))
         elif self._chat:
             return
-        lines = [styled(line, style="dim") for line in [headline(view, limits=self.verbose), *forked(started)]]
-        files = [styled(file_line(file), style="dim") for file in started.files]
-        self._print(view, *lines, styled(started.prompt, style="bold"), *files)
+        lines = [styled(line, style="dim") for line in [headline(view, limits=self.verbose), *forked(turn_start)]]
+        files = [styled(file_line(file), style="dim") for file in turn_start.files]
+        self._print(view, *lines, styled(turn_start.prompt, style="bold"), *files)
 
     def _print(self, view: TurnView, *renderables: RenderableType) -> None:
         """Print something for good. What a sub-agent did is indented below its name."""

@@ -86,7 +86,7 @@ def fork(
     if at is None:
         _list(turn, journal, flags=store_flag(store), as_json=as_json)
         raise typer.Exit(codes.USAGE)
-    started = first_fact(turn, journal)
+    turn_start = first_fact(turn, journal)
     changes = read_changes(limit, result)
     if prompt is not None:
         changes["prompt"] = prompt
@@ -99,7 +99,7 @@ def fork(
 
         changes["rules"] = [RuleSet.load(file) for file in rules]
     if settings := read_settings(setting):
-        changes["model_settings"] = {**started.model_settings, **settings.to_json()}
+        changes["model_settings"] = {**turn_start.model_settings, **settings.to_json()}
     make = partial(_forked, turn=turn, at=at, changes=changes)
     if no_run:
         _copy(store, turn, at, make, as_json=as_json)
@@ -108,15 +108,15 @@ def fork(
     display = choose_display(as_json=as_json, store=store)
     turn_store = open_store(store, create=False)
     advice = "`Engine.fork` forks it there. To fork it here, name the model with --model and the tools with --tools"
-    opening = engine_for(turn, started, turn_store, display.show, flags, elsewhere=advice, model=model)
-    copied, facts = use_store(store, make)
-    display.show(FactEvent(turn=copied, seq=1, fact=facts[0][1]))
-    display.view.recall(copied, [fact for _, fact in facts])
+    opening = engine_for(turn, turn_start, turn_store, display.show, flags, elsewhere=advice, model=model)
+    copy_id, facts = use_store(store, make)
+    display.show(FactEvent(turn=copy_id, seq=1, fact=facts[0][1]))
+    display.view.recall(copy_id, [fact for _, fact in facts])
     execute(
         display,
         opening,
-        lambda engine: engine.resume(copied),
-        resume=(lambda engine, answers: engine.resume(copied, answers, via="cli")) if is_asking else None,
+        lambda engine: engine.resume(copy_id),
+        resume=(lambda engine, answers: engine.resume(copy_id, answers, via="cli")) if is_asking else None,
     )
 
 
@@ -136,17 +136,17 @@ def _list(turn: str, journal: Journal, *, flags: str, as_json: bool) -> None:
 def _copy(
     store: str, turn: str, at: int, make: Callable[[Store], Awaitable[tuple[str, Journal]]], *, as_json: bool
 ) -> None:
-    copied, facts = use_store(store, make)
+    copy_id, facts = use_store(store, make)
     if as_json:
-        echo_json(FactEvent(turn=copied, seq=1, fact=facts[0][1]).to_json())
+        echo_json(FactEvent(turn=copy_id, seq=1, fact=facts[0][1]).to_json())
         return
-    echo(f"turn {copied}, forked from {turn} at fact {at}: nothing has run yet")
-    elsewhere = not by_command_line(first_fact(copied, facts).metadata)
-    result = result_of(copied, facts)
+    echo(f"turn {copy_id}, forked from {turn} at fact {at}: nothing has run yet")
+    elsewhere = not by_command_line(first_fact(copy_id, facts).metadata)
+    result = result_of(copy_id, facts)
     closing = closing_lines(result, store=store, elsewhere=elsewhere, driver=DriverStatus.LEFT)
     print_closing(result, closing, flags=store_flag(store))
 
 
 async def _forked(store: Store, *, turn: str, at: int, changes: ForkChanges) -> tuple[str, Journal]:
-    copied = await Engine(store=store).fork(turn, at=at, **changes)
-    return copied, await store.facts(copied)
+    copy_id = await Engine(store=store).fork(turn, at=at, **changes)
+    return copy_id, await store.facts(copy_id)

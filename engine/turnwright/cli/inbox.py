@@ -113,15 +113,15 @@ def answer(
                 raise ConfigError(_no_answer(before, still_open))
             make = partial(Engine, store=turn_store, runtime=runtime)
             checks = change_arguments(answers.values())
-            started = first_fact(turn, await turn_store.facts(turn))
-            async with _with_tools(make, agents, tools, started) if checks else make() as engine:
+            turn_start = first_fact(turn, await turn_store.facts(turn))
+            async with _with_tools(make, agents, tools, turn_start) if checks else make() as engine:
                 await engine.answer(turn, answers, by=by, via="cli")
-                result, driven = await engine.get(turn), await turn_store.is_driven(turn)
+                result, is_driven = await engine.get(turn), await turn_store.is_driven(turn)
                 elsewhere = await is_elsewhere(turn_store, turn)
         finally:
             await runtime.aclose()
         again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=elsewhere)
-        return answers, result, "the driver of the turn reads it" if driven else f"{again} continues the turn"
+        return answers, result, "the driver of the turn reads it" if is_driven else f"{again} continues the turn"
 
     answers, result, next_step = use_store(store, record)
     still_waiting = [
@@ -188,12 +188,14 @@ def settle(
     echo(f"call {key}: {outcome if progress is None else 'progress recorded'}")
 
 
-def _with_tools(make: Callable[..., Engine], agents: str | None, module: str | None, started: TurnStarted) -> Opening:
+def _with_tools(
+    make: Callable[..., Engine], agents: str | None, module: str | None, turn_start: TurnStarted
+) -> Opening:
     """Return an engine that opens with the tools of a turn, which check changed arguments. Raises `ConfigError`."""
-    options = SavedOptions.from_json(started.metadata)
-    own = choose_tools(module or options.tools, options.root or Path())
+    options = SavedOptions.from_json(turn_start.metadata)
+    tool_choice = choose_tools(module or options.tools, options.root or Path())
     helpers = options.helpers() if agents is None else read_agents_of(agents, configuration())[1]
-    return with_mcp(options.mcp, make, with_helpers(own.tools, helpers))
+    return with_mcp(options.mcp, make, with_helpers(tool_choice.tools, helpers))
 
 
 def steer(
@@ -218,9 +220,9 @@ def steer(
 
     async def post(turn_store: Store) -> str:
         await Engine(store=turn_store).steer(turn, message)
-        driven, root = await turn_store.is_driven(turn), root_of(turn)
+        is_driven, root = await turn_store.is_driven(turn), root_of(turn)
         again = resumed_by(root, store_flag(store), elsewhere=await is_elsewhere(turn_store, root))
-        return _when_read((await turn_store.get(turn)).status.state, driven=driven, again=again)
+        return _when_read((await turn_store.get(turn)).status.state, driven=is_driven, again=again)
 
     echo(f"turn {turn} " + use_store(store, post))
 

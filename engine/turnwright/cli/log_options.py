@@ -58,8 +58,8 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
     kinds = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in kinds.items() if _is_group(kind)}
     parameters: list[Parameter] = []
-    for name, own in inspect.signature(command).parameters.items():
-        parameters += _options_of(groups[name]) if name in groups else [own.replace(annotation=kinds[name])]
+    for name, own_parameter in inspect.signature(command).parameters.items():
+        parameters += _options_of(groups[name]) if name in groups else [own_parameter.replace(annotation=kinds[name])]
     for name, option in _OPTIONS.items():
         parameters.append(Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=option))
 
@@ -104,10 +104,10 @@ def _made(group: "type[DataclassInstance]", options: dict[str, object]) -> objec
 
 def behind_log_options(arguments: Sequence[str]) -> Sequence[str]:
     """Return the arguments without the logging options before the command."""
-    rest = list(arguments)
-    while rest and rest[0].partition("=")[0] in _FLAGS:
-        del rest[: 1 if "=" in rest[0] else 2]
-    return rest
+    words = list(arguments)
+    while words and words[0].partition("=")[0] in _FLAGS:
+        del words[: 1 if "=" in words[0] else 2]
+    return words
 
 
 def choose_log(log_format: LogFormat | None, log_level: LogLevel | None) -> None:

@@ -401,8 +401,10 @@ def read_metadata(pairs: Sequence[str] | None) -> "dict[str, JsonValue]":
     from .saved_options import SavedOptions  # noqa: PLC0415 (see the docstring of this module)
 
     values = _pairs(pairs, "--metadata", "KEY=VALUE, such as user=ann")
-    if reserved := sorted(values.keys() & SavedOptions.model_fields.keys()):
-        raise ConfigError(f"--metadata {reserved[0]}: the command line saves a flag under this key: choose another key")
+    if reserved_keys := sorted(values.keys() & SavedOptions.model_fields.keys()):
+        raise ConfigError(
+            f"--metadata {reserved_keys[0]}: the command line saves a flag under this key: choose another key"
+        )
     return values
 
 
@@ -432,8 +434,8 @@ def model_named(name: str | None, base_url: str | None) -> str:
     """
     endpoint = base_url or openai_base_url()
     if name is None:
-        configured = endpoint or os.environ.get("OPENAI_API_KEY")
-        return (ANY_MODEL if endpoint else DEFAULT_MODEL) if configured else LOCAL.name
+        has_service = endpoint or os.environ.get("OPENAI_API_KEY")
+        return (ANY_MODEL if endpoint else DEFAULT_MODEL) if has_service else LOCAL.name
     return whole_name(name, endpoint)
 
 
@@ -445,18 +447,18 @@ def open_models(
     The model of `agent` is this one, whichever model the agent names. `base_url` is used only for models of the same
     API as `name`.
     """
-    served = open_model(name, base_url=base_url, timeout=timeout)
+    named_model = open_model(name, base_url=base_url, timeout=timeout)
     agent_model = None if agent is None else agent.model
-    models = {model_name: served for model_name in (served.name, name, agent_model) if model_name is not None}
+    models = {model_name: named_model for model_name in (named_model.name, name, agent_model) if model_name is not None}
 
     def find(model_name: str) -> "Model":
         if model_name not in models:
             whole = model_named(model_name, base_url)
-            same = split_name(whole)[0] == split_name(name)[0]
-            models[model_name] = open_model(whole, base_url=base_url if same else None, timeout=timeout)
+            is_same_provider = split_name(whole)[0] == split_name(name)[0]
+            models[model_name] = open_model(whole, base_url=base_url if is_same_provider else None, timeout=timeout)
         return models[model_name]
 
-    return served, find
+    return named_model, find
 
 
 def choose_tools(module: str | None, root: Path) -> "LoadedTools":
@@ -481,8 +483,8 @@ def choose_tools(module: str | None, root: Path) -> "LoadedTools":
 
 def with_helpers(tools: "Sequence[Tool]", helpers: "Sequence[AgentTool]") -> "tuple[Tool, ...]":
     """Return the tools and the sub-agents of a source. A sub-agent that is among the tools already is not added."""
-    delegated = {tool.name for tool in tools if tool.delegates}
-    return (*tools, *(helper for helper in helpers if helper.name not in delegated))
+    delegating_names = {tool.name for tool in tools if tool.delegates}
+    return (*tools, *(helper for helper in helpers if helper.name not in delegating_names))
 
 
 def need_one(turn: str | None, session: str | None) -> str:

@@ -49,9 +49,9 @@ class Terminal(TextIOWrapper):
     """
 
     def __init__(self, stream: TextIOWrapper) -> None:
-        encoding, buffered = stream.encoding, stream.line_buffering
+        encoding, is_buffered = stream.encoding, stream.line_buffering
         # A character that the terminal cannot show is replaced, and is not an error.
-        super().__init__(stream.buffer, encoding=encoding, errors="replace", line_buffering=buffered)
+        super().__init__(stream.buffer, encoding=encoding, errors="replace", line_buffering=is_buffered)
         self._beneath = stream  # kept: its end would close the file that both share
 
     def write(self, text: str) -> int:
@@ -167,12 +167,12 @@ def _place_of(error: BaseException) -> str:
 
     while error.__cause__ is not None:
         error = error.__cause__
-    installed = (get_paths()["stdlib"], get_paths()["purelib"], "<")
+    library_places = (get_paths()["stdlib"], get_paths()["purelib"], "<")
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
         is_ours = module.startswith("turnwright") and not module.startswith(LOADED_NAME)
-        if not is_ours and not file.startswith(installed):
+        if not is_ours and not file.startswith(library_places):
             place = f" ({file}, line {line})"
     return place
 

@@ -144,9 +144,9 @@ def _key_awaited(prompt: str, *, by_key: bool) -> "Iterator[None]":
 
 
 def _set_local_flags(descriptor: int, before: "list[int | list[bytes | int]]", flags: int) -> None:
-    inputs, outputs, controls, local, *rest = before
+    inputs, outputs, controls, local, *speeds = before
     if isinstance(local, int):
-        termios.tcsetattr(descriptor, termios.TCSANOW, [inputs, outputs, controls, local & flags, *rest])
+        termios.tcsetattr(descriptor, termios.TCSANOW, [inputs, outputs, controls, local & flags, *speeds])
 
 
 @contextmanager
@@ -161,8 +161,8 @@ def _interruptible() -> "Iterator[None]":
 
 def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
     is_question = interrupt.kind is InterruptKind.QUESTION
-    first, *rest = spelled(words(interrupt, choices=not is_question)).split("\n")
-    lines = ["", f"  {interrupt.id}{place}: {first}", *(f"    {line}" for line in rest)]
+    first, *more_lines = spelled(words(interrupt, choices=not is_question)).split("\n")
+    lines = ["", f"  {interrupt.id}{place}: {first}", *(f"    {line}" for line in more_lines)]
     lines += [f"    {number}  {spelled(choice)}" for number, choice in enumerate(interrupt.choices, 1) if is_question]
     if not print_to_the_end(lines):
         return None
@@ -220,21 +220,21 @@ def _read_key(keys: Sequence[str]) -> str:
 def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
     """Let the person edit the arguments of a call, and show the result. Returns None if nothing is to change."""
     try:
-        edited = json.loads(_edited(json.dumps(thawed(arguments), indent=2)), object_pairs_hook=unique_keys)
+        new_arguments = json.loads(_edited(json.dumps(thawed(arguments), indent=2)), object_pairs_hook=unique_keys)
     except (OSError, subprocess.SubprocessError) as error:
         print_lines([f"  The editor failed: {spelled(str(error))}. Set EDITOR to another one."])
         return None
     except (ValueError, RecursionError) as error:
         print_lines([f"  Nothing changed, because that is not JSON: {spelled(str(error))}"])
         return None
-    if not isinstance(edited, dict):
+    if not isinstance(new_arguments, dict):
         print_lines(["  Nothing changed: the arguments must be one JSON object."])
         return None
     lines = [
         "  With your changes it would run with:",
-        *(f"    {MARK}{spelled(line)}" for line in shown_arguments(edited)),
+        *(f"    {MARK}{spelled(line)}" for line in shown_arguments(new_arguments)),
     ]
-    return edited if print_to_the_end(lines) else None
+    return new_arguments if print_to_the_end(lines) else None
 
 
 def _edited(text: str) -> str:

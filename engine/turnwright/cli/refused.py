@@ -61,10 +61,10 @@ def _advice(
     address, namespace, queue = (cast("str | None", options.get(name)) for name in _SERVICE)
     service = Service(address, namespace, queue).flags
     try:
-        driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))
+        is_driven, elsewhere = use_store(store, partial(_driver_of, turn=error.turn))
     except TurnwrightError:  # it has been deleted
         return str(error)
-    return busy_words(error, flags, service=service, driven=driven, elsewhere=elsewhere) + hint
+    return busy_words(error, flags, service=service, driven=is_driven, elsewhere=elsewhere) + hint
 
 
 async def _driver_of(store: "Store", *, turn: str) -> tuple[bool, bool]:

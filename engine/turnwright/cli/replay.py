@@ -56,14 +56,14 @@ def replay(
     inconclusive.
     """
     is_file = journal == "-" or journal.endswith(".jsonl") or _exists(journal)
-    replayed = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
-    if not is_file and replayed.check.verdict is Verdict.HOLDS:
-        replayed = _with_columns(replayed, store, journal)
+    replay_result = replayed_from(_from_file(journal) if is_file else _from_store(store, journal))
+    if not is_file and replay_result.check.verdict is Verdict.HOLDS:
+        replay_result = _with_columns(replay_result, store, journal)
     if as_json:
-        echo_json(_record(replayed))
+        echo_json(_record(replay_result))
     else:
-        print_lines(cut_line(line, _LONGEST) for line in _lines(replayed))
-    raise typer.Exit(check_report.exit_code([replayed.check]))
+        print_lines(cut_line(line, _LONGEST) for line in _lines(replay_result))
+    raise typer.Exit(check_report.exit_code([replay_result.check]))
 
 
 def _exists(name: str) -> bool:
@@ -105,7 +105,7 @@ def _from_store(store: str, turn: str) -> Iterator[tuple[int, Fact]]:
         raise
 
 
-def _with_columns(replayed: Replayed, address: str, journal: str) -> Replayed:
+def _with_columns(replay_result: Replayed, address: str, journal: str) -> Replayed:
     """Return the result with the fault of a column that does not copy its fact."""
     turn = find_turn(address, journal)
 
@@ -120,43 +120,43 @@ def _with_columns(replayed: Replayed, address: str, journal: str) -> Replayed:
     try:
         use_store(address, compare)
     except InvalidJournalError as fault:
-        check = Check(replayed.check.claim, Verdict.VIOLATED, str(fault), replayed.check.witness)
-        return replace(replayed, check=check, fault=fault)
-    return replayed
+        check = Check(replay_result.check.claim, Verdict.VIOLATED, str(fault), replay_result.check.witness)
+        return replace(replay_result, check=check, fault=fault)
+    return replay_result
 
 
-def _lines(replayed: Replayed) -> Iterator[str]:
-    check, events = replayed.check, len(replayed.groups)
+def _lines(replay_result: Replayed) -> Iterator[str]:
+    check, events = replay_result.check, len(replay_result.groups)
     if check.verdict is Verdict.HOLDS:
-        yield f"holds: {replayed.facts} facts, {events} events, {check.claim}"
+        yield f"holds: {replay_result.facts} facts, {events} events, {check.claim}"
     else:
         yield f"{check.verdict}: {check.detail}"
-        if replayed.groups:
-            last = replayed.groups[-1]
-            yield f"until then: {replayed.facts} facts, {events} events, {check.claim}; the last is {last}"
-    if replayed.machine is not None:
-        turn, rows = replayed.machine.turn, replayed.rows
+        if replay_result.groups:
+            last = replay_result.groups[-1]
+            yield f"until then: {replay_result.facts} facts, {events} events, {check.claim}; the last is {last}"
+    if replay_result.machine is not None:
+        turn, rows = replay_result.machine.turn, replay_result.rows
         yield f"rows: {len(rows)} of the chart's {len(ROWS)} taken, {sum(rows.values())} times in all"
         yield f"turn: {turn.state.outcome}, {turn.reason}" if turn.reason else f"turn: not ended, in {turn.state}"
-    if replayed.believed:
-        calls = ", ".join(replayed.believed)
+    if replay_result.believed:
+        calls = ", ".join(replay_result.believed)
         yield f"not checked: name and arguments of {calls}, which have no loop key, or one from their tools"
     yield "not checked: texts that decide nothing (prompts, replies, results, answers) may have been changed"
 
 
-def _record(replayed: Replayed) -> dict[str, JsonValue]:
-    turn = None if replayed.machine is None else replayed.machine.turn
-    fault = replayed.fault
+def _record(replay_result: Replayed) -> dict[str, JsonValue]:
+    turn = None if replay_result.machine is None else replay_result.machine.turn
+    fault = replay_result.fault
     return {
-        "verdict": replayed.check.verdict,
-        "claim": replayed.check.claim,
-        "detail": replayed.check.detail,
+        "verdict": replay_result.check.verdict,
+        "claim": replay_result.check.claim,
+        "detail": replay_result.check.detail,
         "fault": None if fault is None else fault.seq,
-        "facts": replayed.facts,
-        "events": len(replayed.groups),
-        "rows": {row.name: count for row, count in replayed.rows.items()},
+        "facts": replay_result.facts,
+        "events": len(replay_result.groups),
+        "rows": {row.name: count for row, count in replay_result.rows.items()},
         "state": None if turn is None else turn.state,
         "outcome": None if turn is None else turn.state.outcome,
         "reason": None if turn is None else turn.reason,
-        "believed": list(replayed.believed),
+        "believed": list(replay_result.believed),
     }

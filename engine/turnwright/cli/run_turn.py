@@ -57,8 +57,8 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     continues = None if flags.continues is None else find_turn(store, flags.continues)
     before = None if continues is None else first_fact(continues, read_journal(store, continues))
     # The events of a turn that exists already come from its journal, those of another process too.
-    followed = flags.turn_id is not None or not service.embedded
-    plan = plan_turn(flags.turn, [] if followed else [display.show], service=service, before=before)
+    is_followed = flags.turn_id is not None or not service.embedded
+    plan = plan_turn(flags.turn, [] if is_followed else [display.show], service=service, before=before)
     output_options = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
     if output_options and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
@@ -73,12 +73,12 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     )
 
     async def work(engine: Engine) -> TurnResult:
-        if not followed:
+        if not is_followed:
             return await engine.run(asked_of, text, **asks)
         return await shown(engine.stream(asked_of, text, subagents=service.embedded, **asks))
 
     async def again(engine: Engine, answers: Answers) -> TurnResult:
-        if not followed:
+        if not is_followed:
             return await engine.resume(display.view.turn, answers, via="cli")
         return await shown(engine.stream_resume(display.view.turn, answers, via="cli", subagents=True))
 
@@ -97,21 +97,21 @@ def resume_turn(turn: str, flags: ResumeFlags) -> None:
     store, service = flags.store, flags.service
     display = choose_display(as_json=flags.as_json, store=store, service=service.flags, verbose=flags.verbose)
     turn = find_turn(store, turn)
-    row, facts, driven, below, answered_ids = use_store(store, partial(_standing, turn=turn))
+    row, facts, is_driven, below, answered_ids = use_store(store, partial(_standing, turn=turn))
     for name, journal in {turn: facts, **below}.items():
         display.view.recall(name, [fact for _, fact in journal])
-    followed_turn = FollowedTurn(display.show, row, facts, driven=driven)
+    followed_turn = FollowedTurn(display.show, row, facts, driven=is_driven)
     still_open = [interrupt for interrupt in followed_turn.open if interrupt not in answered_ids]
     answers = read_answers(flags.answers, still_open, answered_ids)
-    started, turn_store = first_fact(turn, facts), service.store(store, create=False)
+    turn_start, turn_store = first_fact(turn, facts), service.store(store, create=False)
     opening: Opening
     if service.embedded:
         notice = _elsewhere(turn, store_flag(store), asks=bool(still_open))
-        opening = engine_for(turn, started, turn_store, followed_turn.observe, flags.engine, elsewhere=notice)
+        opening = engine_for(turn, turn_start, turn_store, followed_turn.observe, flags.engine, elsewhere=notice)
     else:
         service.refuse(flags.engine)
         opening = Engine(store=turn_store, runtime=service.runtime(), on_event=[followed_turn.observe])
-    if answers and driven and service.embedded:
+    if answers and is_driven and service.embedded:
         say(f"another process drives turn {turn} and gets the answers; waiting for it")
 
     async def answered_with(engine: Engine, answers: Answers) -> TurnResult:
@@ -143,7 +143,7 @@ def _elsewhere(turn: str, flags: str, *, asks: bool) -> str:
 
 def engine_for(
     turn: str,
-    started: TurnStarted,
+    turn_start: TurnStarted,
     store: Store,
     on_event: Callable[[TurnEvent], None],
     flags: EngineFlags,
@@ -157,19 +157,19 @@ def engine_for(
     a tool that no longer exists, it raises `ConfigError`; `elsewhere` says what to do with another program's turn.
     """
     saved_options, full_config = (
-        SavedOptions.from_json(started.metadata),
+        SavedOptions.from_json(turn_start.metadata),
         configuration(flag_values={"timeout": flags.timeout}),
     )
-    placed = flags.base_url is not None or model is not None
-    if started.parent_turn is not None and not placed:
+    has_place = flags.base_url is not None or model is not None
+    if turn_start.parent_turn is not None and not has_place:
         raise ConfigError(
             f"turn {turn} belongs to a sub-agent, with the model and the tools of its caller: resume turn"
             f" {root_of(turn)}; to fork it, name the model with --model or its server with --base-url, and the tools"
             " with --tools"
         )
-    if not by_command_line(started.metadata) and not placed:
+    if not by_command_line(turn_start.metadata) and not has_place:
         raise ConfigError(
-            f"turn {turn} was started by another program, which has its model {started.model!r} and its tools:"
+            f"turn {turn} was started by another program, which has its model {turn_start.model!r} and its tools:"
             f" {elsewhere}"
         )
     url = saved_options.endpoint(flags.base_url)
@@ -180,10 +180,10 @@ def engine_for(
         registered_agents, helpers = saved_options.registered(), saved_options.helpers()
     else:
         registered_agents, helpers = read_agents_of(flags.agents, full_config)
-    model_id = model_named(saved_options.model or model or started.model, url)
+    model_id = model_named(saved_options.model or model or turn_start.model, url)
     return open_engine(
         options,
-        models=open_models(model_id, same_agent(started), url, timeout),
+        models=open_models(model_id, same_agent(turn_start), url, timeout),
         tools=choose_tools(flags.tools or saved_options.tools, saved_options.root or Path()),
         hooks=choose_hooks(flags.hooks or saved_options.hooks or full_config.settings.hooks),
         servers=flags.mcp or saved_options.mcp,

@@ -147,9 +147,9 @@ def _quieten() -> None:
     """Send the messages of Temporal's client to `logging`, errors only, instead of straight to the terminal."""
     from temporalio import runtime as sdk  # noqa: PLC0415 (an extra)
 
-    forwarded = sdk.LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
+    forwarding = sdk.LogForwardingConfig(logger=logging.getLogger("temporalio.core"))
     logging_config = sdk.LoggingConfig(
-        filter=sdk.TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarded
+        filter=sdk.TelemetryFilter(core_level="WARN", other_level="ERROR"), forwarding=forwarding
     )
     logging.getLogger("temporalio").setLevel(logging.ERROR)
     sdk.Runtime.set_default(

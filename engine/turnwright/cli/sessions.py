@@ -83,8 +83,8 @@ def approvals(
         if not await turn_store.turns(session=name, limit=1):
             raise SessionNotFoundError(name)
         engine = Engine(store=turn_store)
-        revoked = await engine.revoke_approvals(name) if revoke else 0
-        return name, await engine.approvals(name), revoked
+        revoked_count = await engine.revoke_approvals(name) if revoke else 0
+        return name, await engine.approvals(name), revoked_count
 
     name, standing, revoked = use_store(store, read)
     if revoke:

@@ -89,7 +89,7 @@ def show(
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
     result, facts, below, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
-    started = first_fact(turn, facts)
+    turn_start = first_fact(turn, facts)
     if journal:
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
             echo(line)
@@ -100,12 +100,12 @@ def show(
             _result_record(result)
             | _rule_records(rules)
             | _approval_records(approvals)
-            | _origin(started)
+            | _origin(turn_start)
             | _below(below)
         )
     else:
         broken_rules = _broken_rules(rules)
-        print_lines([*_called(started), *forked(started)])
+        print_lines([*_called(turn_start), *forked(turn_start)])
         for message in result.messages:
             print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
@@ -129,9 +129,9 @@ def _begun(facts: Journal) -> list[str]:
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
     turns, standing = use_store(store, partial(_session, prefix=session))
-    for result, below, started, rules in turns:
+    for result, below, turn_start, rules in turns:
         if as_json:
-            echo_json(_result_record(result) | _rule_records(rules) | _origin(started) | _below(below))
+            echo_json(_result_record(result) | _rule_records(rules) | _origin(turn_start) | _below(below))
             continue
         broken_rules = _broken_rules(rules)
         ending = f"{result.outcome}: {result.reason}" if result.outcome is not None else result.state
@@ -261,13 +261,13 @@ def _parts(message: Message) -> JsonValue:
     return without_content([part.to_json() for part in message.parts])
 
 
-def _origin(started: TurnStarted) -> dict[str, JsonValue]:
+def _origin(turn_start: TurnStarted) -> dict[str, JsonValue]:
     return {
-        "parent": started.parent_turn,
-        "parent_call": started.parent_call,
-        "forked_from": started.forked_from,
-        "forked_at": started.forked_at,
-        "forked_with": list(started.forked_with),
+        "parent": turn_start.parent_turn,
+        "parent_call": turn_start.parent_call,
+        "forked_from": turn_start.forked_from,
+        "forked_at": turn_start.forked_at,
+        "forked_with": list(turn_start.forked_with),
     }
 
 
@@ -287,11 +287,11 @@ def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
     }
 
 
-def _called(started: TurnStarted) -> list[str]:
-    if started.parent_turn is None:
+def _called(turn_start: TurnStarted) -> list[str]:
+    if turn_start.parent_turn is None:
         return []
-    agent = cut_line(str(started.agent.get("name", "")))
-    return [f"agent {agent}, called by {started.parent_call} of turn {started.parent_turn}"]
+    agent = cut_line(str(turn_start.agent.get("name", "")))
+    return [f"agent {agent}, called by {turn_start.parent_call} of turn {turn_start.parent_turn}"]
 
 
 def _rule_records(rules: Sequence[RuleStatus]) -> dict[str, JsonValue]:
@@ -353,9 +353,9 @@ def _part(  # noqa: PLR0911 (one case a part: flat)
             decisions = [f"  {cut_line(str(decision))}" for decision in broken_rules.get(part.id, ())]
             return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn, *decisions]
         case ToolResultPart():
-            first, *rest = part.text.splitlines() or [""]
+            first, *more_lines = part.text.splitlines() or [""]
             files = [file_line(file.to_json()) for file in part.files]
-            return [f"{part.call}  {with_status(part.status, first)}", *(f"  {line}" for line in [*rest, *files])]
+            return [f"{part.call}  {with_status(part.status, first)}", *(f"  {line}" for line in [*more_lines, *files])]
         case FilePart():
             return [file_line(part.to_json())]
         case SentinelPart():

@@ -73,8 +73,8 @@ def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:
 
 
 def listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    return ", ".join(names[:_MOST_LISTED]) + more
+    more_words = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    return ", ".join(names[:_MOST_LISTED]) + more_words
 
 
 async def is_elsewhere(store: Store, turn: str) -> bool:
@@ -111,13 +111,13 @@ def is_unused(address: str) -> bool:
 
 
 def without_password(address: str) -> str:
-    scheme, separator, rest = address.partition("://")
-    place, slash, path = rest.partition("/")
+    scheme, separator, location = address.partition("://")
+    place, slash, path = location.partition("/")
     user, at, host = place.rpartition("@")
-    rest = f"{user.partition(':')[0]}{at}{host}{slash}{path}"
-    rest, mark, query = rest.partition("?")
+    location = f"{user.partition(':')[0]}{at}{host}{slash}{path}"
+    location, mark, query = location.partition("?")
     public = "&".join(option for option in query.split("&") if unquote(option.partition("=")[0]) not in _SECRETS)
-    return f"{scheme}{separator}{rest}{mark if public else ''}{public}"
+    return f"{scheme}{separator}{location}{mark if public else ''}{public}"
 
 
 def password_hint(address: str) -> str:

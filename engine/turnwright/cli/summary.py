@@ -110,11 +110,11 @@ def print_closing(result: TurnResult, lines: list[str], *, flags: str = "") -> N
 def path_words(path: tuple[State, ...]) -> str:
     """Return the path through the chart in one line. A part that repeats is written once, with its count."""
     words: list[str] = []
-    rest = [str(state) for state in path]
-    while rest:
-        cycle, times = _repeated(rest)
+    states = [str(state) for state in path]
+    while states:
+        cycle, times = _repeated(states)
         words.append(f"({' > '.join(cycle)}) x{times}" if times > 1 else cycle[0])
-        rest = rest[len(cycle) * times :]
+        states = states[len(cycle) * times :]
     return " > ".join(words)
 
 
@@ -199,8 +199,8 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
         lines.append(describe_nearest_limit(result.next_limit, is_reached=result.reason in LIMIT_REASONS))
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
     if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
-        more = f" --steps {min(2 * result.steps, MAX_STEPS)}" if result.reason is EndReason.STEP_CAP else ""
-        lines += ["To continue in a new turn:", f'  turnwright run --continue {result.id}{flags}{more} "..."']
+        steps_flag = f" --steps {min(2 * result.steps, MAX_STEPS)}" if result.reason is EndReason.STEP_CAP else ""
+        lines += ["To continue in a new turn:", f'  turnwright run --continue {result.id}{flags}{steps_flag} "..."']
     return [line for line in lines if line]
 
 
@@ -216,8 +216,8 @@ def _paused(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
     for interrupt in result.interrupts:
-        first, *rest = spelled(words(interrupt)).split("\n")
-        lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in rest)]
+        first, *more_lines = spelled(words(interrupt)).split("\n")
+        lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in more_lines)]
         lines += _about(interrupt)
         if is_lost:
             continue

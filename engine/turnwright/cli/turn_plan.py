@@ -72,7 +72,7 @@ def plan_turn(
             f"the turn was run by another program, which has its model {before.model!r} and its tools: continue it"
             " there, or name a model with --model, and the tools with --tools"
         )
-    flagged = turn_flags.agent is not None or flags.agents is not None
+    has_flags = turn_flags.agent is not None or flags.agents is not None
     shared_values = {"limits.tool_timeout": turn_flags.tool_timeout}
     full_config = configuration(
         config, {"limits.steps": steps, "base_url": flags.base_url, "timeout": flags.timeout, **shared_values}
@@ -80,9 +80,9 @@ def plan_turn(
     # --steps is for the turn's own agent. Its sub-agents have the steps of their files and of the configuration.
     for_all = full_config if steps is None else configuration(config, shared_values)
     options = for_all.engine_options()
-    if flagged or before is None:
+    if has_flags or before is None:
         agent, helper_agents = choose_agent(turn_flags.agent, flags.agents, full_config)
-        if not flagged:
+        if not has_flags:
             _say_unused(Path(*full_config.settings.agents[:1] or [AGENTS_FILE]))
         agent, helpers = (
             full_config.prepared(agent),
@@ -98,7 +98,7 @@ def plan_turn(
         _need_endpoint(flags.model, url)
     model_asked = (
         flags.model
-        or (agent.model if flagged else None)
+        or (agent.model if has_flags else None)
         or saved_options.model
         or agent.model
         or full_config.settings.model
@@ -114,7 +114,7 @@ def plan_turn(
         _need_code(before, acting, checking)
     sources = (
         saved_options.agents
-        if not flagged and before is not None
+        if not has_flags and before is not None
         else _sources_of_code(agent, helpers, flags, full_config)
     )
     servers = flags.mcp or saved_options.mcp or tuple(map(Path, full_config.settings.mcp))
@@ -143,13 +143,13 @@ def plan_turn(
         tools=choose_tools(tools, root),
         hooks=(acting, checking),
         servers=servers,
-        agents=saved_options.registered() if before is not None and not flagged else [],
+        agents=saved_options.registered() if before is not None and not has_flags else [],
         helpers=helpers,
         store=service.store(turn_flags.store),
         runtime=service.runtime(),
         on_event=on_event if service.embedded else [],
     )
-    if before is not None and not flagged:
+    if before is not None and not has_flags:
         settings = merge_settings(settings_in(before), settings)
     return TurnPlan(agent, opening, options["limits"], all_metadata, settings)
 

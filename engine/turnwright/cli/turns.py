@@ -85,7 +85,7 @@ def turns(
 
 
 async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _TurnList:
-    roots, more = await _roots(store, session, limit)
+    roots, has_more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
     below.sort(key=lambda row: row.id)  # in the order of their calls
     rows: list[tuple[TurnRow, DriverStatus | None]] = []
@@ -93,20 +93,20 @@ async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: 
     waits = await store.requests(InboxKind.ABORT, InboxKind.ANSWER)
     stopped_turns = {item.turn for item in waits if item.kind is InboxKind.ABORT}
     # Only the journals of turns with new answers are read: those are few.
-    replied = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
+    answered_ids = {item.turn for item in waits if item.kind is InboxKind.ANSWER}
     answered_turns: set[str] = set()
     for root in roots:
         for row in (root, *(child for child in below if root_of(child.id) == root.id)):
             with suppress(TurnNotFoundError):  # it has just been deleted
                 current, driver = await driving_status(store, row)
                 rows.append((current, driver))
-                if row.id in replied and driver is None and await _is_answered(store, row.id):
+                if row.id in answered_ids and driver is None and await _is_answered(store, row.id):
                     answered_turns.add(row.id)
                 idle = driver in _NO_DRIVER or row.id in answered_turns
                 if idle and _is_root(row) and await is_elsewhere(store, row.id):
                     elsewhere.add(row.id)
     stopping = frozenset(row.id for row, _ in rows if row.id in stopped_turns and row.status.outcome is None)
-    return _TurnList(rows, frozenset(elsewhere), stopping, frozenset(answered_turns), more)
+    return _TurnList(rows, frozenset(elsewhere), stopping, frozenset(answered_turns), has_more)
 
 
 async def _is_answered(store: Store, turn: str) -> bool:
@@ -202,5 +202,5 @@ def _cells(row: TurnRow, driver: DriverStatus | None, *, answered: bool) -> tupl
         status = row.status
         figures = (str(status.steps), str(status.tool_calls))
         state_columns = (status.state, driver or ("answered" if answered else ""), status.reason or "")
-    rest = (when, row.agent, row.model, *figures, *state_columns, row.session or "")
-    return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(cut_line, rest))
+    cells = (when, row.agent, row.model, *figures, *state_columns, row.session or "")
+    return (_INDENT * row.id.count(":") + row.id.replace("\n", r"\n"), *map(cut_line, cells))

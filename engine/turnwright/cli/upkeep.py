@@ -37,13 +37,13 @@ def delete(
     if session is not None:
         need_one(turn, session)
         name = use_store(store, partial(find_session, prefix=session))
-        deleted = use_store(store, lambda turn_store: Engine(store=turn_store).delete_session(name))
-        echo(f"session {cut_line(name)}: deleted, with {count(deleted, 'turn')}")
+        deleted_count = use_store(store, lambda turn_store: Engine(store=turn_store).delete_session(name))
+        echo(f"session {cut_line(name)}: deleted, with {count(deleted_count, 'turn')}")
         return
     turn = find_turn(store, need_one(turn, session))
-    deleted = use_store(store, lambda turn_store: Engine(store=turn_store).delete(turn))
-    more = f", with {count(deleted - 1, 'sub-turn')}" if deleted > 1 else ""
-    echo(f"turn {turn}: deleted{more}")
+    deleted_count = use_store(store, lambda turn_store: Engine(store=turn_store).delete(turn))
+    sub_turns = f", with {count(deleted_count - 1, 'sub-turn')}" if deleted_count > 1 else ""
+    echo(f"turn {turn}: deleted{sub_turns}")
 
 
 def outbox(
@@ -64,16 +64,16 @@ def outbox(
 
     async def read(turn_store: Store) -> tuple[list[NoticeRow], int, bool]:
         notices = outbox_store(turn_store)
-        removed = remove is not None and await notices.unsubscribe(remove)
-        return await notices.notices(), await notices.retry_notices() if retry else 0, removed
+        is_removed = remove is not None and await notices.unsubscribe(remove)
+        return await notices.notices(), await notices.retry_notices() if retry else 0, is_removed
 
-    rows, retried, removed = use_store(store, read)
+    rows, retried_count, is_unsubscribed = use_store(store, read)
     if remove is not None:
-        if not removed:
+        if not is_unsubscribed:
             raise ConfigError(f"--remove: there is no subscription {remove!r}")
         echo(f"subscription {cut_line(remove)}: removed")
     elif retry:
-        echo(f"{count(retried, 'notice')}: delivered again by the next worker")
+        echo(f"{count(retried_count, 'notice')}: delivered again by the next worker")
     elif as_json:
         for row in rows:
             echo_json({"id": row.id} | {name: getattr(row, name) for name in row.__struct_fields__})
@@ -106,12 +106,12 @@ def prune(
             return
 
     async def delete_old(turn_store: Store) -> tuple[int, int]:
-        deleted = await Engine(store=turn_store).prune(older_than=seconds)
-        return deleted, sum(root_of(row.id) == row.id for row in await turn_store.turns(live=True))
+        deleted_count = await Engine(store=turn_store).prune(older_than=seconds)
+        return deleted_count, sum(root_of(row.id) == row.id for row in await turn_store.turns(live=True))
 
-    deleted, live = use_store(store, delete_old)
+    total, live = use_store(store, delete_old)
     stays = f"; {count(live, 'turn')} that {'has' if live == 1 else 'have'} not ended stay{'s' if live == 1 else ''}"
-    echo(f"{shown_store}: {count(deleted, 'turn')} deleted" + (stays if live else ""))
+    echo(f"{shown_store}: {count(total, 'turn')} deleted" + (stays if live else ""))
 
 
 def migrate(
@@ -150,11 +150,11 @@ async def _summarize(store: Store) -> int:
     from turnwright.privacy.redaction import redactor  # noqa: PLC0415 (as above)
     from turnwright.store.summaries import SummaryStore  # noqa: PLC0415 (as above)
 
-    summarized = 0
+    summarized_count = 0
     if isinstance(store, SummaryStore):
         while batch_size := await summarize_turns(store, store, redactor().hide, limit=_AT_ONCE):
-            summarized += batch_size
-    return summarized
+            summarized_count += batch_size
+    return summarized_count
 
 
 def _seconds(duration: str) -> float:

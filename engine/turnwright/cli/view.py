@@ -50,13 +50,13 @@ class CallLine:
     seconds: float | None = None
     started: float | None = None
 
-    def settle(self, fact: f.CallSettled, started: float | None) -> None:
-        """Set the result. `started` is in active seconds of the turn; None for a call that never ran."""
+    def settle(self, fact: f.CallSettled, start_time: float | None) -> None:
+        """Set the result. `start_time` is in active seconds of the turn; None for a call that never ran."""
         self.status = str(fact.status)
         if fact.status is not CallStatus.OK:
             self.error = cut_line(_first_line(fact.result), 400)
-        if started is not None:
-            self.seconds = fact.elapsed - started
+        if start_time is not None:
+            self.seconds = fact.elapsed - start_time
 
     @property
     def took(self) -> str:
@@ -264,8 +264,12 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
     match event.fact:
         case f.TurnStarted():
             # The prompt of a sub-agent is an argument of its call, which is shown already.
-            started = event.fact
-            lines = [] if view.path else [*forked(started), cut_line(started.prompt), *map(file_line, started.files)]
+            turn_start = event.fact
+            lines = (
+                []
+                if view.path
+                else [*forked(turn_start), cut_line(turn_start.prompt), *map(file_line, turn_start.files)]
+            )
             return [headline(view), *(f"             {line}" for line in lines)]
         case f.StepStarted(number=number, nudge=nudge, stall=stall):
             hint = "  (nudged)" if nudge else "  (hinted)" if stall else ""
@@ -294,8 +298,8 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
 def note(event: FactEvent) -> list[str]:
     """Return the line of a fact that belongs to no step and no call; nothing for any other fact."""
     match event.fact:
-        case f.AttemptFailed() as failed:
-            return [failed_attempt(failed)]
+        case f.AttemptFailed() as failure:
+            return [failed_attempt(failure)]
         case f.Concluded(retry=True):
             return ["the conclusion had no text, asking once more"]
         case f.MessageAdded(text=text):
@@ -337,9 +341,9 @@ def failed_attempt(fact: f.AttemptFailed) -> str:
     return f"attempt failed{again}: {cut_line(fact.message, 400)}"
 
 
-def forked(started: f.TurnStarted) -> list[str]:
+def forked(turn_start: f.TurnStarted) -> list[str]:
     """Return the line that names the turn this one was copied from; nothing for a turn that is not a copy."""
-    if started.forked_from is None:
+    if turn_start.forked_from is None:
         return []
-    changes = f", with another {', '.join(map(cut_line, started.forked_with))}" if started.forked_with else ""
-    return [f"forked from {started.forked_from} at fact {started.forked_at}{changes}"]
+    changes = f", with another {', '.join(map(cut_line, turn_start.forked_with))}" if turn_start.forked_with else ""
+    return [f"forked from {turn_start.forked_from} at fact {turn_start.forked_at}{changes}"]

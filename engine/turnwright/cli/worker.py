@@ -195,7 +195,7 @@ async def _work(
     opening: Opening,
     runtime: Runtime,
     listener: WorkerListener,
-    started: Callable[[list[str]], None],
+    on_start: Callable[[list[str]], None],
     drain: float,
 ) -> None:
     stopping = anyio.Event()
@@ -209,7 +209,7 @@ async def _work(
                 # An error of the store or of the service must appear before the worker starts.
                 await engine.store.requests(InboxKind.ABORT)
                 await runtime.failure("worker", 1)  # the answer does not matter
-                started(sorted(engine.setup.tools))
+                on_start(sorted(engine.setup.tools))
                 await engine.run_worker(stopping, listener=listener)
     listener.stopped()
 
@@ -228,6 +228,6 @@ async def _drain_on_signal(
 
 
 def _farewell(listener: WorkerListener) -> str:
-    driven = listener.driven
-    turns = "one of its turns" if len(driven) == 1 else f"{len(driven)} of its turns"
-    return "left at once" + (f"; other workers can resume {turns}: {', '.join(driven)}" if driven else "")
+    driven_turns = listener.driven
+    turns = "one of its turns" if len(driven_turns) == 1 else f"{len(driven_turns)} of its turns"
+    return "left at once" + (f"; other workers can resume {turns}: {', '.join(driven_turns)}" if driven_turns else "")

@@ -154,9 +154,9 @@ class Config:
             "conclude_prompt" not in ready or self._nearer("conclude_prompt_file")
         ):
             ready["conclude_prompt"] = self.conclude_prompt
-        prepared = Agent.model_validate(ready)
-        prepared.limits_for(self.limits())
-        return prepared
+        ready_agent = Agent.model_validate(ready)
+        ready_agent.limits_for(self.limits())
+        return ready_agent
 
     def origins_for(self, agent: "Agent", place: str) -> dict[str, SettingOrigin]:
         """Return the origins of the settings for the turns of this agent, which is defined in the file `place`.
@@ -329,7 +329,7 @@ def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
     """Yield every effective setting with its origin, in the order of `SETTINGS`."""
     preset = _first("preset", layers)
     name = SETTINGS["preset"].default if preset is None else preset.value
-    laid = Limits.preset(name)  # type: ignore[arg-type] # checked when it was read
+    limits = Limits.preset(name)  # type: ignore[arg-type] # checked when it was read
     for key, setting in SETTINGS.items():
         if key in _OTHER_NAMES.values():
             continue
@@ -341,8 +341,8 @@ def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
         limit = key.removeprefix("limits.")
         if setting_origin is not None:
             yield key, setting_origin
-        elif key != limit and limit in laid.model_fields_set:
-            yield key, SettingOrigin(getattr(laid, limit), SettingSource.PRESET, str(name))
+        elif key != limit and limit in limits.model_fields_set:
+            yield key, SettingOrigin(getattr(limits, limit), SettingSource.PRESET, str(name))
         else:
             yield key, SettingOrigin(setting.default, SettingSource.DEFAULT)
 
@@ -355,11 +355,11 @@ def _make_settings(origins: Mapping[str, SettingOrigin]) -> Settings:
     values = _nest_values({key: origin.value for key, origin in origins.items() if origin.source not in _UNSAID})
     settings = Settings.model_validate(values)
     try:
-        laid = Limits.preset(settings.preset, **settings.limits.model_dump(exclude_unset=True))
+        limits = Limits.preset(settings.preset, **settings.limits.model_dump(exclude_unset=True))
     except ValueError as error:
         # Each value is valid alone. Only the preset can still refuse one, and that is `steps`.
         raise ConfigError(f"{origins['limits.steps'].place}: {error}") from None
-    return settings.model_copy(update={"limits": laid})
+    return settings.model_copy(update={"limits": limits})
 
 
 _UNSAID: Final = frozenset({SettingSource.DEFAULT, SettingSource.PRESET})

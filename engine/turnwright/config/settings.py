@@ -190,11 +190,11 @@ def _all_settings() -> Iterator[Setting]:
 
 
 def _make_setting(key: str, section: type[BaseModel], field: FieldInfo, *, limit: bool) -> Setting:
-    united = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
+    variants = get_args(field.annotation) if get_origin(field.annotation) in (Union, UnionType) else (field.annotation,)
     types = [
-        get_args(type_)[0] if get_origin(type_) is Annotated else type_ for type_ in united if type_ is not NoneType
+        get_args(type_)[0] if get_origin(type_) is Annotated else type_ for type_ in variants if type_ is not NoneType
     ]
-    off = limit and NoneType in united
+    off = limit and NoneType in variants
     words = get_args(types[0]) if get_origin(types[0]) is Literal else ()
     kinds = [f'"{word}"' for word in words] or [_KINDS[get_origin(type_) or type_] for type_ in types]
     return Setting(
@@ -277,9 +277,9 @@ def _describe_mistake(details: ErrorDetails, place: Callable[[str], str], *, is_
     key = ".".join(map(str, details["loc"]))
     problem = _describe_problem(key, details)
     # A message of `Limits` about several fields starts with the name of the first one.
-    word, _, rest = problem.partition(" ")
+    word, _, remainder = problem.partition(" ")
     if key == "limits" and word in Limits.model_fields:
-        key, problem = f"{key}.{word}", rest
+        key, problem = f"{key}.{word}", remainder
     if is_text and details["type"] == "value_error" and _may_be_off(key):
         problem += f'; "{NO_LIMIT[0]}" means no limit'
     return f"{place(key)}: {problem}"
@@ -313,8 +313,8 @@ _MAX_MESSAGE: Final = 200
 _BY_CLASS: Final = "limits.tool_calls."
 
 
-def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
-    """Return the message for an unknown key. `spelled` formats a key for a source without sections."""
+def unknown(key: str, spell: Callable[[str], str] | None = None) -> str:
+    """Return the message for an unknown key. `spell` formats a key for a source without sections."""
     tail = key.rpartition(".")[2]
     if tail.lower().replace("_", "").replace("-", "").endswith("apikey"):
         return _KEY_ADVICE
@@ -325,14 +325,14 @@ def unknown(key: str, spelled: Callable[[str], str] | None = None) -> str:
     if key.startswith("model_settings."):
         return f"is unknown: the model settings are {', '.join(ModelSettings.model_fields)}"
     by_tail = {full_key.rpartition(".")[2]: full_key for full_key in reversed(tuple(SETTINGS))}
-    if spelled is None:
+    if spell is None:
         by_tail |= {name: name for name in Settings.model_fields}
     slip = key[:_LONGEST_SLIP].lower()
-    near = difflib.get_close_matches(slip, Settings.model_fields, n=1, cutoff=0.9) if spelled is None else []
+    near = difflib.get_close_matches(slip, Settings.model_fields, n=1, cutoff=0.9) if spell is None else []
     near = near or difflib.get_close_matches(slip, SETTINGS, n=1, cutoff=0.7)
     if tail in by_tail or not near:
         near = difflib.get_close_matches(slip.rpartition(".")[2], by_tail, n=1)
     if not near:
         return "is unknown: `turnwright config` prints every setting"
     suggestion = by_tail.get(near[0], near[0])
-    return f"is unknown: did you mean `{suggestion if spelled is None else spelled(suggestion)}`?"
+    return f"is unknown: did you mean `{suggestion if spell is None else spell(suggestion)}`?"

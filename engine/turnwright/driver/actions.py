@@ -132,8 +132,8 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
         return None  # an aborted turn needs no repair
     action = segment.machine.action
     if isinstance(action, RunTools):
-        started = tuple(call for call in action.calls if call.state is CallState.STARTED)
-        if not started:
+        started_calls = tuple(call for call in action.calls if call.state is CallState.STARTED)
+        if not started_calls:
             return None
         scope = interruption.scope()
         event = interruption.begin()
@@ -142,7 +142,7 @@ async def account_for_crash(segment: Segment, *, crashed: bool) -> Input | None:
         with scope:
             try:
                 early_items = early_results(await segment.journal.inbox())
-                await settle_after_crash(started, segment.batch_context(), segment.journal.feed, early_items)
+                await settle_after_crash(started_calls, segment.batch_context(), segment.journal.feed, early_items)
             finally:
                 interruption.end()
         return interruption.event() if scope.cancelled_caught else None
@@ -159,17 +159,17 @@ async def _call_model(segment: Segment, action: CallModel) -> Input | None:
         if segment.wait:
             await _back_off(segment, action)
         try:
-            prepared = await prepare(action)
+            step_input = await prepare(action)
         except ModelError as error:  # of a guardrail
             return segment.failed(error)
-        if prepared is not None:
-            await segment.feed(prepared)
+        if step_input is not None:
+            await segment.feed(step_input)
             if action.tools:
                 await segment.take_in_messages()
     if compaction is not None and action.tools:
-        oversized = compaction.oversized()
-        if oversized is not None:
-            return oversized
+        overflow = compaction.oversized()
+        if overflow is not None:
+            return overflow
     if inputs is not None and inputs.are_left:
         return await inputs.beside(partial(_attempt, segment, action), reviewed=action.tools)
     return await _attempt(segment, action)
@@ -206,12 +206,12 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
         calls = await _with_keys(segment, calls)
     segment.checked = checked_values
     starts = bool(calls) and action.tools and _may_start(segment, calls)
-    replied = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
+    reply_input = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
-        replied = replace(replied, text="")  # the turn ends before its guardrails check it
+        reply_input = replace(reply_input, text="")  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
     review = segment.participants.review
-    return replace(replied, review=True) if review is not None and review.stages and action.tools else replied
+    return replace(reply_input, review=True) if review is not None and review.stages and action.tools else reply_input
 
 
 def _may_start(segment: Segment, calls: Sequence[ToolCall]) -> bool:
@@ -282,13 +282,13 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
             usage=segment.priced(reply),
             elapsed=segment.elapsed(),
         )
-    arrived, usage, segment.unfed = segment.partial, segment.unfed, None
-    if outputs is None and not is_blank(arrived):  # another attempt would take as long
+    partial_text, usage, segment.unfed = segment.partial, segment.unfed, None
+    if outputs is None and not is_blank(partial_text):  # another attempt would take as long
         segment.reply_complete()
-        return ConcludedInput(text=arrived, elapsed=segment.elapsed())
+        return ConcludedInput(text=partial_text, elapsed=segment.elapsed())
     message = f"the concluding call did not answer within {action.seconds:g} s (`conclude_seconds`)"
     return AttemptFailedInput(
-        cause=Cause.TIMEOUT, message=message, partial=arrived, usage=usage, elapsed=segment.elapsed()
+        cause=Cause.TIMEOUT, message=message, partial=partial_text, usage=usage, elapsed=segment.elapsed()
     )
 
 
@@ -419,15 +419,15 @@ def _checked_call(
     reads = type(tool) is FunctionTool
     arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
     problem, loop_key, values = incomplete, None, None
-    retried = segment.machine.turn.tool_retries
-    prepared = segment.journal.transcript.prepared
-    step_tools = None if prepared is None else prepared.tools
+    retry_counts = segment.machine.turn.tool_retries
+    preparation = segment.journal.transcript.prepared
+    step_tools = None if preparation is None else preparation.tools
     if tool is None:
         tools = ", ".join(segment.tools if step_tools is None else step_tools) or "none"
         problem = f"there is no tool {cut_clean(call.name, _SHOWN_NAME)!r}; the tools are: {tools}"
     elif step_tools is not None and tool.name not in step_tools:
         problem = f"{tool.name} may not be called in this step; its tools are: {', '.join(step_tools) or 'none'}"
-    elif tool.name in retried and retried[tool.name] > tool.retries:
+    elif tool.name in retry_counts and retry_counts[tool.name] > tool.retries:
         problem = (
             f"{tool.name} asked for another try more than {tool.retries} times in this turn, and is not called again:"
             " go on without it"
@@ -457,14 +457,14 @@ def _reached_tools(segment: Segment, tool: Tool) -> tuple[str, ...]:
 
 async def _with_keys(segment: Segment, calls: tuple[ToolCall, ...]) -> tuple[ToolCall, ...]:
     """Return the calls of a reply with the keys for loop detection that async functions make."""
-    keyed: list[ToolCall] = []
+    keyed_calls: list[ToolCall] = []
     for call in calls:
         tool = segment.tools.get(call.name)
         if tool is not None and tool.has_async_key and call.arguments is not None:
-            keyed.append(replace(call, loop_key=await tool.awaited_loop_key(call.arguments)))
+            keyed_calls.append(replace(call, loop_key=await tool.awaited_loop_key(call.arguments)))
         else:
-            keyed.append(call)
-    return tuple(keyed)
+            keyed_calls.append(call)
+    return tuple(keyed_calls)
 
 
 def _parsed(
@@ -491,10 +491,10 @@ def _takes_none(segment: Segment, name: str) -> bool:
 
 
 async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
-    batch, started, segment.started = segment.batch_context(), segment.started, False
+    batch, is_started, segment.started = segment.batch_context(), segment.started, False
     report: CallReport = segment.journal.feed if segment.machine.turn.rules is None else partial(_report, segment)
     try:
-        if not started:
+        if not is_started:
             await run_batch(calls, batch, report, segment.setup.max_parallel_tools)
         elif not batch.stopping():
             calls = tuple([call for call in calls if call.state is CallState.STARTED])  # a rule may hold others up
@@ -505,20 +505,22 @@ async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
     return None
 
 
-async def _report(segment: Segment, event: JobOutcome, /, *more: JobOutcome) -> None:
+async def _report(segment: Segment, event: JobOutcome, /, *more_outcomes: JobOutcome) -> None:
     """Journal what happened to calls. Raises `TripError` if a rule has ended the turn, so that the other calls stop.
 
     Their sub-agents have ended then.
     """
     journal = segment.journal
     running_calls = [call for call in segment.machine.turn.open_calls() if call.made.lease is not None and call.counted]
-    await journal.feed(event, *more)
+    await journal.feed(event, *more_outcomes)
     last = journal.transcript.last
     if isinstance(last, TurnEnded) and last.guardrail is not None:
         for call in running_calls:
             with suppress(TurnNotFoundError):
                 child = child_id(journal.turn_id, call.id)
-                await end_child(journal.store, child, journal.listeners, abandoned=journal.claim.abandoned.for_children)
+                await end_child(
+                    journal.store, child, journal.listeners, abandoned_drivers=journal.claim.abandoned.for_children
+                )
         raise TripError(last.guardrail.name, last.guardrail.message, {}, last.guardrail.checks)
 
 

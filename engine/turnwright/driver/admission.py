@@ -100,7 +100,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     """
     _check_names(options.keys())
     client_tools = check_client_tools(setup, agent, options.get("tools", ()))
-    requested = _requested(setup, prompt, options, client_tools)
+    request_fields = _requested(setup, prompt, options, client_tools)
     limits = limits_for(agent, setup, client_tools)
     model = setup.model_for(agent)
     setup.writer_for(agent)  # raises if there is no such model
@@ -108,8 +108,8 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         setup.need_costs(agent, f"agent {agent.name!r}: cost: a cost budget")
     settings = setup.settings_for(agent, model, options.get("model_settings"))
     try:
-        started = StartedInput(
-            **requested,
+        turn_input = StartedInput(
+            **request_fields,
             limits=limits,
             model=model.name,
             synthesis=setup.synthesize is not None,
@@ -121,8 +121,8 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         )
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
-    journaled = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
-    return msgspec.structs.replace(started, agent=journaled)
+    agent_record = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
+    return msgspec.structs.replace(turn_input, agent=agent_record)
 
 
 def check_client_tools(
@@ -210,11 +210,11 @@ def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: Turn
     try:
         client_tools = check_client_tools(setup, agent, options.get("tools", ()))
         # Checks the fields, without the agent's.
-        requested = StartedInput(**_requested(setup, prompt, options, client_tools))
+        requested_input = StartedInput(**_requested(setup, prompt, options, client_tools))
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
     fields: dict[str, object] = {"agent": agent.name}
-    fields |= {name: getattr(requested, name) for name in _Requested.__annotations__}
+    fields |= {name: getattr(requested_input, name) for name in _Requested.__annotations__}
     fields["tools"] = fields.pop("client_tools")  # as the caller calls them
     fields["model_settings"] = None if settings is None else settings.to_json()
     return {name: _digest(value) for name, value in fields.items() if value is not None and value not in ((), {})}
@@ -300,33 +300,33 @@ async def start_turn(  # noqa: PLR0917 (where, which, and what)
     if request and await _exists(store, turn_id, request):
         return None
     session, continues = options.get("session"), options.get("continue_from")
-    started = msgspec.structs.replace(admit(setup, agent, prompt, options), request=request)
-    if started.limits.cost is not None and not setup.may_cost(agent):
+    turn_input = msgspec.structs.replace(admit(setup, agent, prompt, options), request=request)
+    if turn_input.limits.cost is not None and not setup.may_cost(agent):
         raise ConfigError(
-            f"agent {agent.name!r}: cost: its cost limit of {started.limits.cost:g} can never be reached, because each"
-            f" price of model {started.model!r} is 0: remove the limit (Limits(cost=None)), or the price if the model"
-            " reports its cost"
+            f"agent {agent.name!r}: cost: its cost limit of {turn_input.limits.cost:g} can never be reached, because"
+            f" each price of model {turn_input.model!r} is 0: remove the limit (Limits(cost=None)), or the price if the"
+            " model reports its cost"
         )
     if agent.template and isinstance(agent.instructions, str):
         from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 
-        check_template(agent.instructions, started.metadata)
+        check_template(agent.instructions, turn_input.metadata)
     earlier: EarlierJournals = {}
     if continues is not None:
         before, earlier[continues] = await load_ended_turn(store, continues)
         session = session or before.session
-        started = msgspec.structs.replace(started, session=session)
+        turn_input = msgspec.structs.replace(turn_input, session=session)
     try:
         if session is not None:
             earlier |= await _supersede(store, session, turn_id, request, listeners)
-            if started.rules:
+            if turn_input.rules:
                 from .turn_rules import read_past  # noqa: PLC0415 (few turns have rules)
 
-                past = await read_past(store, session, started.rules, earlier)
-                started = msgspec.structs.replace(started, past=past)
+                past = await read_past(store, session, turn_input.rules, earlier)
+                turn_input = msgspec.structs.replace(turn_input, past=past)
         now = setup.now()
         return await write_turn(
-            store, turn_id, agent, started, created_at=now, listeners=listeners, driven=driven, earlier=earlier
+            store, turn_id, agent, turn_input, created_at=now, listeners=listeners, driven=driven, earlier=earlier
         )
     except (TurnExistsError, SessionBusyError):  # perhaps an equal start was faster
         if request and await _exists(store, turn_id, request):
@@ -364,7 +364,7 @@ async def write_turn(
     store: Store,
     turn_id: str,
     agent: Agent,
-    started: StartedInput,
+    turn_input: StartedInput,
     *,
     created_at: float,
     listeners: Listeners | None,
@@ -375,11 +375,11 @@ async def write_turn(
 
     `created_at` is in seconds since the Unix epoch. Raises `SessionBusyError` and `StoreError`, like `Store.create`.
     """
-    machine, facts = TurnMachine.start(started)
+    machine, facts = TurnMachine.start(turn_input)
     stamp(facts, created_at)
-    session = started.session
-    title = "" if session is None else default_title(started.prompt)
-    new = NewTurn(turn_id, session, agent.name, started.model, created_at, title)
+    session = turn_input.session
+    title = "" if session is None else default_title(turn_input.prompt)
+    new = NewTurn(turn_id, session, agent.name, turn_input.model, created_at, title)
     claim = await store.create(new, facts, Status.of(machine.turn), driven=driven)
     if listeners is not None and turn_id in listeners.followed:
         for event in first_events(turn_id, facts, machine.turn):

@@ -81,11 +81,11 @@ class Compactor:
     def _older(self, keep_steps: int) -> int:
         """Return how many messages a compaction would replace; 0 if it would gain nothing."""
         messages = self._segment.conversation.closed
-        cut = cut_before(messages, keep_steps)
-        older = messages[:cut]
+        cut_at = cut_before(messages, keep_steps)
+        older = messages[:cut_at]
         if self._config.mode == "clear_tool_results":
-            return cut if any(without_results(message) is not message for message in older) else 0
-        return cut if any(message.role == "assistant" for message in older) else 0
+            return cut_at if any(without_results(message) is not message for message in older) else 0
+        return cut_at if any(message.role == "assistant" for message in older) else 0
 
     def _kept_steps(self) -> Iterator[int]:
         """Yield how many of the latest steps may stay, fewer and fewer.
@@ -105,39 +105,39 @@ class Compactor:
         """
         messages = self._segment.conversation.closed
         elapsed = self._segment.elapsed
-        cut = next(filter(None, map(self._older, self._kept_steps())), 0)
-        if not cut:
+        cut_at = next(filter(None, map(self._older, self._kept_steps())), 0)
+        if not cut_at:
             return self._left_out(len(messages))
         if self._config.mode == "clear_tool_results":
-            return CompactedInput(cleared=True, kept=len(messages) - cut, elapsed=elapsed())
+            return CompactedInput(cleared=True, kept=len(messages) - cut_at, elapsed=elapsed())
         await self._segment.back_off()
         try:
-            reply = await self._summarized(messages[:cut], action.max_tokens)
+            reply = await self._summarized(messages[:cut_at], action.max_tokens)
         except ModelError as error:
             usage = self._segment.priced(error.partial, self._model)
             if error.cause in CONTENT_CAUSES:
-                return self._compacted_without_summary(cut, error, usage)
+                return self._compacted_without_summary(cut_at, error, usage)
             return self._segment.failed(error, usage)
         usage = self._segment.spent(reply, self._model)
         if is_blank(reply.text):
             why = "the summary is empty"
             return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())
-        return CompactedInput(text=reply.text, kept=len(messages) - cut, usage=usage, elapsed=elapsed())
+        return CompactedInput(text=reply.text, kept=len(messages) - cut_at, usage=usage, elapsed=elapsed())
 
-    def _compacted_without_summary(self, cut: int, error: ModelError, usage: Usage | None) -> Input:
-        """Return the input of a compaction whose summary was refused: of the first `cut` messages."""
+    def _compacted_without_summary(self, cut_at: int, error: ModelError, usage: Usage | None) -> Input:
+        """Return the input of a compaction whose summary was refused: of the first `cut_at` messages."""
         turn_id = self._segment.journal.turn_id
         _LOG.warning("turn %s: its summary was refused: %s", turn_id, error, extra={"turn": turn_id})
         messages = self._segment.conversation.closed
-        if any(without_results(message) is not message for message in messages[:cut]):
-            kept_count = len(messages) - cut
+        if any(without_results(message) is not message for message in messages[:cut_at]):
+            kept_count = len(messages) - cut_at
             return CompactedInput(cleared=True, kept=kept_count, usage=usage, elapsed=self._segment.elapsed())
-        return self._left_out(cut, usage)
+        return self._left_out(cut_at, usage)
 
-    def _left_out(self, cut: int, usage: Usage | None = None) -> Input:
-        """Return the input that leaves out the oldest of the first `cut` messages, or that nothing can be left out."""
+    def _left_out(self, cut_at: int, usage: Usage | None = None) -> Input:
+        """Return the input that leaves out the oldest of the first `cut_at` messages, or that none can be left out."""
         messages, elapsed = self._segment.conversation.closed, self._segment.elapsed()
-        older = (messages[: min(cut, cut_before(messages, keep))] for keep in self._kept_steps())
+        older = (messages[: min(cut_at, cut_before(messages, keep))] for keep in self._kept_steps())
         oldest = next(filter(None, map(oldest_steps, older)), 0)
         if not oldest:
             why = "nothing is left to compact: the last step alone is too long"

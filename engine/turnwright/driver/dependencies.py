@@ -237,8 +237,8 @@ class Dependencies(msgspec.Struct, frozen=True):
         for agent in (*self.agents.values(), *_called_agents(self.tools)):
             where = f"agent {agent.name!r}"
             code += _functions_of(where, agent.hooks, agent.guardrails)
-            own = (agent.instructions, agent.prepare_tools, *agent.output_validators)
-            code += [(where, function) for function in own if callable(function)]
+            own_code = (agent.instructions, agent.prepare_tools, *agent.output_validators)
+            code += [(where, function) for function in own_code if callable(function)]
         for where, function in code:
             if deps_type := deps_needed(function):
                 name = getattr(function, "__name__", type(function).__name__)
@@ -247,13 +247,13 @@ class Dependencies(msgspec.Struct, frozen=True):
                     " Engine(deps=...) or Engine(deps_type=...)"
                 )
 
-    def agent_of(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent:
+    def agent_of(self, turn_id: str, agent_record: JsonObject, supplied_agent: Agent | None) -> Agent:
         """Return a turn's agent: the JSON of its journal, with the code of the agent that was given or is registered.
 
         Raises what `code_for` raises, and `ValidationError` for damaged data.
         """
-        agent = self.code_for(turn_id, journaled, supplied_agent)
-        return Agent.from_json(journaled) if agent is None else agent.restored(journaled)
+        agent = self.code_for(turn_id, agent_record, supplied_agent)
+        return Agent.from_json(agent_record) if agent is None else agent.restored(agent_record)
 
     def code_for(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent | None:
         """Return the agent that has the code for a turn, if there is one: the one that was given or is registered.
@@ -283,26 +283,26 @@ class Dependencies(msgspec.Struct, frozen=True):
             )
         return agent
 
-    def need_supplied(self, turn_id: str, started: TurnStarted, supplied: Supplied) -> None:
+    def need_supplied(self, turn_id: str, turn_start: TurnStarted, supplies: Supplied) -> None:
         """Raise `CannotRunError` if a turn needs what neither its caller nor this engine has.
 
         That is each hook and each guardrail of the engine that began the turn, by name, and its dependencies.
         """
-        if started.hooks or started.guardrails:
-            self._need_code(turn_id, started)
-        if supplied.deps is not NOT_GIVEN or self.make_deps is not None:
+        if turn_start.hooks or turn_start.guardrails:
+            self._need_code(turn_id, turn_start)
+        if supplies.deps is not NOT_GIVEN or self.make_deps is not None:
             return
-        if self.takes_deps or DEPS in needs_of(started.agent):
+        if self.takes_deps or DEPS in needs_of(turn_start.agent):
             raise CannotRunError(
                 f"turn {turn_id}: it needs deps, which no journal keeps: give the engine a function that makes them,"
                 " Engine(deps=...), or give them to the call that resumes the turn; on the command line,"
                 " --tools names a module with make_deps"
             )
 
-    def _need_code(self, turn_id: str, started: TurnStarted) -> None:
+    def _need_code(self, turn_id: str, turn_start: TurnStarted) -> None:
         """Raise `CannotRunError` if the engine lacks a hook or a guardrail of the engine that began the turn."""
-        hooks = missing_names(started.hooks, self.hooks)
-        guardrails = missing_names(started.guardrails, self.guardrails)
+        hooks = missing_names(turn_start.hooks, self.hooks)
+        guardrails = missing_names(turn_start.guardrails, self.guardrails)
         if hooks or guardrails:
             raise CannotRunError(
                 f"turn {turn_id}: it began with {code_words(hooks, guardrails)} of its engine, missing here: give them"
@@ -417,16 +417,16 @@ class Dependencies(msgspec.Struct, frozen=True):
         """Return the agent's tools as its models receive them. Raises as `tools_for` does."""
         return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
 
-    def tools_in_turn(self, turn_id: str, started: TurnStarted) -> Mapping[str, Tool]:
+    def tools_in_turn(self, turn_id: str, turn_start: TurnStarted) -> Mapping[str, Tool]:
         """Return the engine's tools, and those that the client of the turn runs. Raises `UnreadableTurnError`.
 
         A tool of the turn precedes one of the engine, which a later release of the app may have added.
         """
-        if not started.client_tools:
+        if not turn_start.client_tools:
             return self.tools
         from turnwright.tools.later import read_client_tools  # noqa: PLC0415 (few turns have such tools)
 
-        return {**self.tools, **read_client_tools(turn_id, started.client_tools)}
+        return {**self.tools, **read_client_tools(turn_id, turn_start.client_tools)}
 
     def hosted_tools(self, agent: Agent) -> tuple[str, ...]:
         """Return the names of the tools that the provider of the agent's model runs."""
@@ -498,8 +498,8 @@ def no_such_tool(agent: Agent, name: str, tool_names: Collection[str]) -> Config
     """Return the error about a tool that an agent names and that is not offered."""
     from turnwright_states.suggestions import find_similar_name  # noqa: PLC0415 (only after a mistake)
 
-    more = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
-    hint = more if "__" in name else "--tools or Engine(tools=...) offers more"
+    server_hint = "SERVER__TOOL is a tool of an MCP server, which `run --mcp FILE` and mcp_tools() offer"
+    hint = server_hint if "__" in name else "--tools or Engine(tools=...) offers more"
     if near := find_similar_name(name, tool_names):
         hint = f"did you mean {near!r}? {hint}"
     names = ", ".join(tool_names) or "none"

@@ -89,11 +89,11 @@ class Driver:
         new_turn: NewTurnClaim | None = None,
         *,
         claim: Claim | None = None,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
         on_claim: Callable[[int], None] | None = None,
         on_open: Callable[[], None] | None = None,
         fold: JournalFold | None = None,
-        supplied: Supplied = NOTHING_SUPPLIED,
+        supplies: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult | None:
         """Drive a turn until it ends or pauses. Returns at once if it already has.
 
@@ -112,8 +112,8 @@ class Driver:
         elif claim is None:
             if (await self._store.get(turn_id)).status.outcome is not None:
                 return None  # nothing is left to do, so neither its tools nor its model are needed
-            claim = await self._store.claim(turn_id, abandoned=abandoned)
-        claim.abandoned = abandoned
+            claim = await self._store.claim(turn_id, abandoned=abandoned_drivers)
+        claim.abandoned = abandoned_drivers
         if on_claim is not None:
             on_claim(claim.epoch)
         if new_turn is None and any(item.kind is InboxKind.ABORT for item in claim.waiting):
@@ -122,13 +122,13 @@ class Driver:
                 on_open()
             return await end_claimed(self._store, claim, self._listeners, fold)
         with going_on(turn_id) if new_turn is None else NO_CONTEXT:
-            segment = await self._drive_claimed(claim, new_turn, fold, supplied, on_open)
+            segment = await self._drive_claimed(claim, new_turn, fold, supplies, on_open)
         result = segment.result()
         # A process that posts to a turn without a driver resumes it. An item that was posted during this release is
         # left to this driver.
         if (result is None or result.outcome is None) and await self._has_request(turn_id):
             with suppress(TurnBusyError):
-                return await self.drive(turn_id, on_claim=on_claim, on_open=on_open, supplied=supplied)
+                return await self.drive(turn_id, on_claim=on_claim, on_open=on_open, supplies=supplies)
         return result
 
     def forget(self) -> None:
@@ -141,12 +141,12 @@ class Driver:
             self.segments[request.turn].interruption.abort(request)
 
     async def _delegate(self, segment: Segment, call: Call) -> CallSettledInput | CallWaitingInput:
-        abandoned = segment.journal.claim.abandoned.for_children
+        abandoned_drivers = segment.journal.claim.abandoned.for_children
         tool = self._setup.tools.get(call.name)
         agent = tool.agent if isinstance(tool, AgentTool) else None
         # A sub-agent shares the dependencies of its caller, and works for the same person.
-        supplied = Supplied(agent, segment.deps, segment.origin)
-        drive = partial(self.drive, abandoned=abandoned, supplied=supplied)
+        supplies = Supplied(agent, segment.deps, segment.origin)
+        drive = partial(self.drive, abandoned_drivers=abandoned_drivers, supplies=supplies)
         return await SubagentCalls(segment, drive, self.abort).run(call)
 
     async def _has_request(self, turn_id: str) -> bool:
@@ -158,7 +158,7 @@ class Driver:
         claim: Claim,
         new_turn: NewTurnClaim | None,
         fold: JournalFold | None,
-        supplied: Supplied,
+        supplies: Supplied,
         on_open: Callable[[], None] | None,
     ) -> Segment:
         """Fold the journal, drive the turn and watch for an abort meanwhile, and release the turn in any case.
@@ -171,20 +171,20 @@ class Driver:
         THREADS.set(self._setup.threads)
         segment: Segment | None = None
         # A crash that is not accounted for before the release is left to the next driver.
-        crashed = claim.crashed
+        has_crashed = claim.crashed
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
-                segment = await self._opened(claim, new_turn, fold, supplied)
+                segment = await self._opened(claim, new_turn, fold, supplies)
                 self.segments[turn_id] = segment
                 if on_open is not None:
                     on_open()
-                await self._give_deps(segment, supplied, after_release)
+                await self._give_deps(segment, supplies, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or NO_CONTEXT:
                     async with self._watched():
-                        await _feed(segment, await _account_for_crash(segment, crashed=crashed))
-                        crashed = False
+                        await _feed(segment, await _account_for_crash(segment, crashed=has_crashed))
+                        has_crashed = False
                         while not await _go_on(segment):
                             pass
                         on_end = segment.participants.on_end
@@ -193,23 +193,23 @@ class Driver:
             except StoreError:
                 # Work that could not be written is lost, as if this process had died. The next driver repeats it and
                 # accounts for the crash.
-                crashed = crashed or (segment is not None and self.segments.get(turn_id) is segment)
+                has_crashed = has_crashed or (segment is not None and self.segments.get(turn_id) is segment)
                 raise
             finally:
                 if segment is not None and self.segments.get(turn_id) is segment:  # else this process claimed it again
                     del self.segments[turn_id]
                 with anyio.CancelScope(shield=True):
                     try:
-                        await self._release(claim, crashed=crashed)
+                        await self._release(claim, crashed=has_crashed)
                     except anyio.get_cancelled_exc_class():
                         # Canceled again, past the shield. A turn that is never released stays this process's for ever.
-                        await self._release(claim, crashed=crashed)
+                        await self._release(claim, crashed=has_crashed)
                         raise
         assert segment is not None  # noqa: S101 (neither context above swallows an error)
         return segment
 
     async def _opened(
-        self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplied: Supplied
+        self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplies: Supplied
     ) -> Segment:
         """Return a claimed turn, ready to be driven but for its dependencies."""
         setup = self._setup
@@ -223,23 +223,23 @@ class Driver:
                 self._delegate,
                 new_turn,
                 fold,
-                supplied.agent,
+                supplies.agent,
             )
-            setup.need_supplied(claim.turn, segment.journal.started, supplied)
+            setup.need_supplied(claim.turn, segment.journal.started, supplies)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
-        segment.origin = supplied.origin or segment.origin
+        segment.origin = supplies.origin or segment.origin
         return segment
 
     def _watched(self) -> AbstractAsyncContextManager[None]:
         """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
         return background_task(self._watch.keep) if self._store.shared else NO_CONTEXT
 
-    async def _give_deps(self, segment: Segment, supplied: Supplied, after_release: AsyncExitStack | None) -> None:
+    async def _give_deps(self, segment: Segment, supplies: Supplied, after_release: AsyncExitStack | None) -> None:
         """Give the segment its dependencies, which `after_release` closes."""
         setup = self._setup
-        if supplied.deps is not NOT_GIVEN:
-            segment.deps = supplied.deps
+        if supplies.deps is not NOT_GIVEN:
+            segment.deps = supplies.deps
         elif setup.make_deps is not None and after_release is not None:
             from .turn_deps import give_deps  # noqa: PLC0415 (many engines have no deps)
 
@@ -247,13 +247,13 @@ class Driver:
             await give_deps(segment, setup.make_deps, info, after_release, self._watched)
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
-        failed = sys.exception() is not None
+        has_failed = sys.exception() is not None
         try:
             await self._store.release(claim, crashed=crashed)
         except StoreError as error:
             # The driving has already failed or finished, and the next claim detects the missing release. Nothing has
             # finished if the journal is gone.
-            if isinstance(error, StoreReplacedError) and not failed:
+            if isinstance(error, StoreReplacedError) and not has_failed:
                 raise
             _LOG.warning("turn %s could not be released", claim.turn, exc_info=True, extra={"turn": claim.turn})
 
@@ -277,8 +277,8 @@ async def _go_on(segment: Segment) -> bool:
                 return True
             # Yield to other tasks. Tools yield by themselves, but two actions of one kind ran no tool, and a model need
             # not have waited. A cancellation between the starts of calls and their work would lose their outcomes.
-            started = segment.started or segment.journal.unwritten
-            if not started and (kind is before or segment.journal.is_followed):
+            is_started = segment.started or segment.journal.unwritten
+            if not is_started and (kind is before or segment.journal.is_followed):
                 await anyio.lowlevel.checkpoint()
             before = kind
             try:
@@ -392,12 +392,12 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
         facts = [(seq, unsigned(fact)) for seq, fact in await store.facts(claim.turn)]
         journal.transcript = Transcript.following(journal.machine.turn, facts)
     history = NO_HISTORY
-    started = journal.started
-    if started.session is not None or started.continue_from is not None or started.message_history:
+    turn_start = journal.started
+    if turn_start.session is not None or turn_start.continue_from is not None or turn_start.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile
         earlier = {} if new_turn is None else new_turn.earlier
         pair_calls = partial(_paired, claim.turn, setup)
-        history = await histories.before(claim.turn, started, model.name, earlier, pair_calls)
+        history = await histories.before(claim.turn, turn_start, model.name, earlier, pair_calls)
     segment = Segment(setup, journal, agent=agent, model=model, history=history)
     segment.join(participants_of(segment, partial(delegate, segment)))
     return segment

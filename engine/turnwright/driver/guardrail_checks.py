@@ -159,7 +159,7 @@ class InputGuardrails:
         A trip cancels the attempt and is raised here. A complete reply is fed at once if it will be `reviewed`, so that
         a crash does not lose it; else it waits for the guardrails here.
         """
-        segment, done = self._segment, anyio.Event()
+        segment, finish = self._segment, anyio.Event()
         segment.hold(_INPUT_GATE)
 
         async def check() -> None:
@@ -169,7 +169,7 @@ class InputGuardrails:
                         group.start_soon(self._check_beside, guardrail, reviewed)
             except BaseExceptionGroup as errors:
                 raise _first(errors) from None
-            done.set()
+            finish.set()
 
         async with background_task(check):
             event: Input | None = await attempt()
@@ -180,7 +180,7 @@ class InputGuardrails:
                     if segment.machine.state in FINAL:  # the provider has filtered the reply
                         return None
                 segment.unfed = None if event is None else event.usage
-                await done.wait()
+                await finish.wait()
                 segment.unfed = None
         return event
 
@@ -210,10 +210,10 @@ class InputGuardrails:
 
 def _added_texts(segment: Segment) -> Iterator[str]:
     """Yield what a person adds to the prompt: the texts of its files, and the results of calls that a fork changes."""
-    started = segment.journal.started
-    for file in started.files:
+    turn_start = segment.journal.started
+    for file in turn_start.files:
         yield FilePart.of_json(dict(file)).decoded_text
-    changed_calls = {name.removeprefix(_RESULTS) for name in started.forked_with if name.startswith(_RESULTS)}
+    changed_calls = {name.removeprefix(_RESULTS) for name in turn_start.forked_with if name.startswith(_RESULTS)}
     if changed_calls:
         for message in segment.journal.transcript.messages:
             for part in message.parts:
@@ -276,8 +276,8 @@ def _have_passed(segment: Segment) -> bool:
     reply = transcript.reply
     if turn.state is not State.CONCLUDE or reply is None:
         return False
-    refused = turn.counters.output_retries_left < turn.limits.output_retries
-    return refused or transcript.accepted is not None or reply.state is not State.REVIEW
+    is_refused = turn.counters.output_retries_left < turn.limits.output_retries
+    return is_refused or transcript.accepted is not None or reply.state is not State.REVIEW
 
 
 def _is_blank(reply: ModelRepliedInput) -> bool:

@@ -66,11 +66,11 @@ class PrepareRequest:
             decision = await hook.ask(segment.context(), request, grace=segment.setup.cancel_grace)
             changes.take(hook, decision)
         sent_instructions = segment.journal.transcript.instructions
-        changed = changes.instructions != (fixed_instructions if sent_instructions is None else sent_instructions)
-        if not (is_asked or changed or self._hooks):
+        is_changed = changes.instructions != (fixed_instructions if sent_instructions is None else sent_instructions)
+        if not (is_asked or is_changed or self._hooks):
             return None
         return RequestPreparedInput(
-            instructions=changes.instructions if changed else None,
+            instructions=changes.instructions if is_changed else None,
             tools=changes.tools,
             append=tuple(changes.append),
             settings=changes.settings,

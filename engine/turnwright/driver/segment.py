@@ -194,12 +194,12 @@ class Segment:
 
     def info(self, *, resumed: bool) -> TurnInfo:
         """Return the turn as the function that makes its dependencies receives it."""
-        started = self.journal.started
+        turn_start = self.journal.started
         return TurnInfo(
             turn_id=self.journal.turn_id,
             agent=self.agent.name,
-            session=started.session,
-            metadata=started.metadata,
+            session=turn_start.session,
+            metadata=turn_start.metadata,
             resumed=resumed,
         )
 
@@ -260,9 +260,9 @@ class Segment:
     async def _find_approval(self, tool: str, arguments: JsonObject) -> str:
         """Return the approval that covers equal calls to this one, `TURN/INTERRUPT`; empty without one."""
         key, turn_id, session = approval_key(tool, arguments), self.journal.turn_id, self.journal.started.session
-        own = self.machine.turn.approved_calls.get(key)
-        if own is not None:
-            return f"{turn_id}/{own}"
+        approval = self.machine.turn.approved_calls.get(key)
+        if approval is not None:
+            return f"{turn_id}/{approval}"
         if session is None:
             return ""
         if self._earlier_approvals is None:
@@ -300,8 +300,8 @@ class Segment:
 
     def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
-        billed = self._billed(model)
-        return priced(self._price if billed is self._unobserved else self.setup.price_for(billed), reply)
+        billed_model = self._billed(model)
+        return priced(self._price if billed_model is self._unobserved else self.setup.price_for(billed_model), reply)
 
     def spent(self, reply: ModelResponse, model: Model | None = None) -> Usage | None:
         """Return the usage of a complete reply as `priced` does.
@@ -318,8 +318,8 @@ class Segment:
     def _billed(self, model: Model | None) -> Model:
         """Return the model without its observer, which knows neither its server nor its capabilities."""
         if model is None:
-            prepared = self.journal.transcript.prepared
-            model_name = None if prepared is None else prepared.model
+            preparation = self.journal.transcript.prepared
+            model_name = None if preparation is None else preparation.model
             return self._unobserved if model_name is None else self.find_model(model_name)
         return self._unobserved if model is self.model else model
 
@@ -329,14 +329,14 @@ class Segment:
 
         Raises `CannotRunError` if this process lacks it.
         """
-        prepared = self.journal.transcript.prepared
-        if prepared is None or prepared.model is None:
+        preparation = self.journal.transcript.prepared
+        if preparation is None or preparation.model is None:
             return self.model
         try:
-            self.find_model(prepared.model)
+            self.find_model(preparation.model)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__
-        return self._step_models[prepared.model][1]
+        return self._step_models[preparation.model][1]
 
     def find_model(self, name: str) -> Model:
         """Return a model by its name, as the engine finds that of an agent. Raises `ConfigError`."""
@@ -363,15 +363,15 @@ class Segment:
 
     async def feed(self, event: Input) -> None:
         """Feed the journal. An abort consumes its inbox item."""
-        deferred = self.started = False
+        is_deferred = self.started = False
         if type(event) is ModelRepliedInput:
             self.started = event.starts
             # A reply without starts waits for the first of them, unless an abort comes before them.
-            deferred = self.defers if event.starts else not self.interruption.aborting
-        consumed = self.interruption.consumed if type(event) is AbortInput else ()
+            is_deferred = self.defers if event.starts else not self.interruption.aborting
+        consumed_items = self.interruption.consumed if type(event) is AbortInput else ()
         counters = self.machine.turn.counters
         retries_left = counters.output_retries_left
-        await self.journal.feed(event, consumed=consumed, deferred=deferred)
+        await self.journal.feed(event, consumed_items=consumed_items, deferred=is_deferred)
         is_refused = type(event) is ModelRepliedInput and counters.output_retries_left < retries_left
         if is_refused and self.journal.is_followed:  # by a rule, in the append of the reply
             self.journal.publish(ResponseRestartedEvent(self.journal.turn_id, self.journal.claim.seq))
@@ -518,13 +518,13 @@ class Segment:
 
     async def _admit(self, items: Sequence[InboxItem]) -> None:
         """Let input guardrails check the messages among the items, before they are fed."""
-        inputs, admitted = self.participants.inputs, self.journal.admitted
-        if inputs is None or admitted is None:
+        inputs, first_input = self.participants.inputs, self.journal.admitted
+        if inputs is None or first_input is None:
             return
         for item, text in steers(items).items():
-            if item not in admitted:
+            if item not in first_input:
                 await inputs.check_added(text, "message")
-                admitted.add(item)
+                first_input.add(item)
 
     async def _answer(self, item: InboxItem, *, is_expiry: bool) -> None:
         event = self._read_answer(item)
@@ -533,7 +533,7 @@ class Segment:
                 inputs = (event,) if is_expiry else await self._checked_answer(event)
                 # A forwarded answer uses up the one that it comes before: else a call that runs again would get it.
                 also_used = (f"{ANSWER_PREFIX}{event.interrupt}", f"{PROGRESS_PREFIX}{event.interrupt}")
-                return await self.journal.feed(*inputs, consumed=(item.id, *also_used))
+                return await self.journal.feed(*inputs, consumed_items=(item.id, *also_used))
         except AnswerMismatchError:
             # It was valid when it was posted. Since then another answer came, or the interrupt expired.
             if event is not None and event.given is not None:

@@ -267,9 +267,9 @@ class SubagentCalls:
             # Until the driver has the claim, which it releases, nothing may be canceled.
             with anyio.CancelScope(shield=True):
                 listeners, now = self._segment.journal.listeners, self._segment.setup.now()
-                agent, started = self._started(call)
+                agent, turn_input = self._started(call)
                 try:
-                    return await write_turn(self._store, child, agent, started, created_at=now, listeners=listeners)
+                    return await write_turn(self._store, child, agent, turn_input, created_at=now, listeners=listeners)
                 except StoreError:
                     await self._check_claim()  # if it is lost, the id is taken by the turn's new driver
                     raise
@@ -287,18 +287,18 @@ class SubagentCalls:
         if not isinstance(tool, AgentTool):
             raise ConfigError(f"{call.name} is no longer a sub-agent: make it with agent_tool(...)")
         turn, setup = segment.machine.turn, segment.setup
-        started = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
+        turn_input = admit(setup, tool.agent, str(call.arguments["prompt"]), {})
         seconds_left = None if turn.limits.seconds is None else max(turn.limits.seconds - segment.elapsed(), 0.001)
-        limits = leased_limits(started.limits, call.made.lease or f.Lease(), seconds_left)
+        limits = leased_limits(turn_input.limits, call.made.lease or f.Lease(), seconds_left)
         if limits.cost is not None:
             setup.need_costs(tool.agent, f"agent {tool.agent.name!r}: the calling turn has a cost budget, which")
         lineage = {"parent_turn": segment.journal.turn_id, "parent_call": call.id, "depth": turn.depth + 1}
         if turn.rules is not None:
             from .turn_rules import inherit_rules  # noqa: PLC0415 (few turns have rules)
 
-            rules = inherit_rules(segment.journal.started.rules, started.rules)
-            started = replace(started, rules=rules, past=turn.rules.save_tree(call.id))
-        return tool.agent, replace(started, limits=limits, **lineage)
+            rules = inherit_rules(segment.journal.started.rules, turn_input.rules)
+            turn_input = replace(turn_input, rules=rules, past=turn.rules.save_tree(call.id))
+        return tool.agent, replace(turn_input, limits=limits, **lineage)
 
     async def _post_answers(self, child: str, call: Call) -> None:
         """Post people's answers to the sub-agent's own interrupts.
@@ -314,8 +314,8 @@ class SubagentCalls:
             if not interrupt.is_shared:
                 answers = answers[used_answers[interrupt.id] :][:1]
             for fact in answers:
-                shared = interrupt.is_shared
-                item = answer_item(child, interrupt.id, Answer.of(fact), Signature.of(fact), shared=shared)
+                is_shared = interrupt.is_shared
+                item = answer_item(child, interrupt.id, Answer.of(fact), Signature.of(fact), shared=is_shared)
                 for conflict in await self._store.post(item):
                     if not is_same_answer(item, conflict):
                         await self._store.post(forwarded(item))
@@ -327,9 +327,9 @@ class SubagentCalls:
         await self._store.post(request)
         self._abort(request)
 
-    def _settled(self, call: Call, status: CallStatus, result: str, spent: Spent | None) -> CallSettledInput:
+    def _settled(self, call: Call, status: CallStatus, result: str, spending: Spent | None) -> CallSettledInput:
         return CallSettledInput(
-            call=call.id, status=status, result=result, spent=spent, elapsed=self._segment.elapsed()
+            call=call.id, status=status, result=result, spent=spending, elapsed=self._segment.elapsed()
         )
 
     def _forwarded(self, call: Call, interrupts: Sequence[Interrupt], agent: str) -> CallWaitingInput:
@@ -339,7 +339,7 @@ class SubagentCalls:
         of them. A read access is only named in the text: it is granted to the sub-agent, not to this turn.
         """
         answer_totals = accumulate(interrupt.approvals for interrupt in interrupts)
-        first, *more = [
+        first, *more_interrupts = [
             CallQuestion(
                 interrupt_kind=interrupt.kind,
                 question=_question(interrupt, agent),
@@ -359,7 +359,9 @@ class SubagentCalls:
             for interrupt, answers in zip(interrupts, answer_totals, strict=True)
             if answers <= MAX_ANSWERS
         ]
-        return CallWaitingInput(call=call.id, more=tuple(more), elapsed=self._segment.elapsed(), **asdict(first))
+        return CallWaitingInput(
+            call=call.id, more=tuple(more_interrupts), elapsed=self._segment.elapsed(), **asdict(first)
+        )
 
 
 def _question(interrupt: Interrupt, agent: str) -> str:

@@ -45,12 +45,12 @@ def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str])
     for sub_agent in setup.sub_agents_of(agent):
         if sub_agent.rules:
             try:
-                own = _check_rules(sub_agent, setup, ())
+                own_rules = _check_rules(sub_agent, setup, ())
             except RuleError:
                 raise
             except ConfigError:  # a call of this sub-agent reports it
                 continue
-            inherit_rules(agent_rules, own)
+            inherit_rules(agent_rules, own_rules)
     return agent_rules
 
 
@@ -95,13 +95,13 @@ def _check_needs(rules: RuleSet, agent: Agent, agents_by_tool: Mapping[str, Agen
                 raise rules.error(f"{never}: {needed_pattern.parts[0].tool} is not a tool of {agent.name}", rule.name)
 
 
-def inherit_rules(of_caller: Sequence[JsonObject], own: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
+def inherit_rules(of_caller: Sequence[JsonObject], own_rules: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     """Return the rules of a sub-agent: those that its caller hands down, then its own.
 
     A rule that both have is the caller's. Raises `RuleError` for two different rules of one name.
     """
     rules = {str(rule["name"]): dict(rule) | {"inherited": True} for rule in of_caller if rule.get("sub_agents", True)}
-    for rule in own:
+    for rule in own_rules:
         known_rule = rules.setdefault(str(rule["name"]), dict(rule))
         if known_rule is not rule and {**known_rule, "inherited": True} != {**rule, "inherited": True}:
             raise RuleError("a sub-agent and its caller have two rules of this name", rule=str(rule["name"]))
@@ -132,9 +132,9 @@ async def read_past(
         if journal is None:
             is_whole = False
             continue
-        started, facts = journal
-        is_whole = is_whole and bool(past or not started.past) and not _delegates(facts)
-        begin = replace(started, rules=tuple(kept_rules), past=past, depth=0)
+        turn_start, facts = journal
+        is_whole = is_whole and bool(past or not turn_start.past) and not _delegates(facts)
+        begin = replace(turn_start, rules=tuple(kept_rules), past=past, depth=0)
         past = _past_after(row.id, [begin, *map(_without_report, facts[1:])])
     return past if is_whole else {"order": 0, "rules": {}, **past, "incomplete": True}
 

@@ -70,22 +70,22 @@ async def follow(  # noqa: C901 (one loop, which reads in the order of the event
             event_feed = subscription or hub.follow(turn_id, subagents=subagents is not None)
             subscription = None
             with event_feed as queue:
-                driven, expected = await _look(store, turn_id, is_driven_here, is_expected, is_due)
+                is_driven, expects_driver = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
                 async for event in journal.grown(partial(_last_seq_before, queue)):
                     grew = True
                     if event.turn == turn_id:
-                        rests = isinstance(event, TurnPausedEvent) and not expected
+                        rests = isinstance(event, TurnPausedEvent) and not expects_driver
                     yield event
                 if journal.has_ended:
                     return
                 is_late = bool(queue.unread)  # the turn continued between the subscription and this read
-                if not is_late and not driven and (rests or not expected):
+                if not is_late and not is_driven and (rests or not expects_driver):
                     if rests or not grew:
                         return
                     continue  # it continued after the question: read what followed
-                undriven.look(driven=driven or is_driven_here())
-                comes_here = is_late or is_driven_here() or (here and not driven)
+                undriven.look(driven=is_driven or is_driven_here())
+                comes_here = is_late or is_driven_here() or (here and not is_driven)
                 if not comes_here and not await _wait(partial(wait_for_change, poll_interval), queue, is_driven_here):
                     continue
                 async with aclosing(_live(queue, journals)) as live:
@@ -118,8 +118,8 @@ async def _look(
     # the store is not asked: its driver publishes what comes.
     if is_driven_here():
         return True, True
-    expected = is_expected() or (is_due is not None and await is_due())
-    return await store.is_driven(turn_id), expected
+    expects_driver = is_expected() or (is_due is not None and await is_due())
+    return await store.is_driven(turn_id), expects_driver
 
 
 class _Undriven:

@@ -49,7 +49,7 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
     first = first_fact(turn_id, journal)
     model = (changes or {}).get("model", first.model)
     history = await messages_before(store, turn_id, first, model)
-    started = structs.replace(
+    turn_start = structs.replace(
         first,
         session=None,
         continue_from=None,
@@ -61,12 +61,12 @@ async def fork_turn(store: Store, turn_id: str, at: int, *, new_id: str, changes
         forked_with=(),
         request={},
     )
-    facts: list[Fact] = [started, *(fact for _, fact in journal[1:at])]
+    facts: list[Fact] = [turn_start, *(fact for _, fact in journal[1:at])]
     model = row.model
     if changes:
         from .fork_changes import changed_facts  # noqa: PLC0415 (most forks have none)
 
-        facts = changed_facts(started, journal, inputs_until(at, places, journal), changes)
+        facts = changed_facts(turn_start, journal, inputs_until(at, places, journal), changes)
         model = changes.get("model", model)
     new = NewTurn(id=new_id, session=None, agent=row.agent, model=model, created_at=time.time())
     await _write_fork(store, turn_id, new, facts)
@@ -99,9 +99,9 @@ async def _fork_below(store: Store, turn_id: str, new_id: str, interrupt_ids: se
         if seq in ends and interrupt_ids <= turn.interrupts.keys():
             at = seq
     lineage = {"parent_turn": parent, "forked_from": turn_id, "forked_at": at, "forked_with": ()}
-    started = structs.replace(first_fact(turn_id, journal), **lineage)
+    turn_start = structs.replace(first_fact(turn_id, journal), **lineage)
     new = NewTurn(id=new_id, session=None, agent=row.agent, model=row.model, created_at=time.time())
-    await _write_fork(store, turn_id, new, [started, *(fact for _, fact in journal[1:at])])
+    await _write_fork(store, turn_id, new, [turn_start, *(fact for _, fact in journal[1:at])])
 
 
 def _asked_below(turn: Turn) -> dict[str, set[str]]:
@@ -126,13 +126,13 @@ def fork_places(turn_id: str, journal: Sequence[tuple[int, Fact]]) -> tuple[Fact
     A reply whose calls started with it is two places: the fork starts the calls itself, or finds them started.
     `journal` has (seq, fact) pairs, oldest first. Raises `ConfigError` if it is invalid.
     """
-    replayed = replay(journal)
-    if replayed.check.verdict is not Verdict.HOLDS:
+    replay_result = replay(journal)
+    if replay_result.check.verdict is not Verdict.HOLDS:
         raise ConfigError(
-            f"turn {turn_id} cannot be forked, because its journal is invalid: {replayed.check.detail}:"
+            f"turn {turn_id} cannot be forked, because its journal is invalid: {replay_result.check.detail}:"
             f" `turnwright replay {turn_id}` checks it"
         )
-    return places_of(replayed.groups, journal)
+    return places_of(replay_result.groups, journal)
 
 
 def places_of(groups: Sequence[FactGroup], journal: Sequence[tuple[int, Fact]]) -> tuple[FactGroup, ...]:
@@ -160,8 +160,8 @@ def _parts(group: FactGroup, journal: Sequence[tuple[int, Fact]]) -> tuple[FactG
         return (group,)
     while isinstance(journal[first - 2][1], CallStarted):
         first -= 1
-    replied = structs.replace(group, event=structs.replace(event, starts=False), last=first - 1)
-    return (replied, structs.replace(group, first=first))
+    first_group = structs.replace(group, event=structs.replace(event, starts=False), last=first - 1)
+    return (first_group, structs.replace(group, first=first))
 
 
 def _need_place(turn_id: str, at: int, places: Sequence[FactGroup], facts: int) -> None:

@@ -53,38 +53,38 @@ _GIVEN: Final = (CallStatus.OK, CallStatus.ERROR)
 
 
 def changed_facts(
-    started: TurnStarted, journal: Sequence[tuple[int, Fact]], groups: Sequence[FactGroup], changes: ForkChanges
+    turn_start: TurnStarted, journal: Sequence[tuple[int, Fact]], groups: Sequence[FactGroup], changes: ForkChanges
 ) -> list[Fact]:
-    """Return the facts of a fork with these changes. `started` is its first fact without them, `journal` the original.
+    """Return the facts of a fork with these changes. `turn_start` is its first fact without them.
 
-    `groups` are the inputs that it copies. Raises `ConfigError` for a change that is unknown or not possible, and if
-    the turn would have taken another course before the last of them.
+    `journal` is the original, and `groups` are the inputs that it copies. Raises `ConfigError` for a change that is
+    unknown or not possible, and if the turn would have taken another course before the last of them.
     """
     for name in changes:
         if name not in _NAMES:
             raise ConfigError(f"{name[:40]!r} cannot be changed in a fork: use one of {', '.join(_NAMES)}")
-    copied = [fact for _, fact in journal[: groups[-1].last]]
-    results = _other_results(copied, changes.get("results", {}))
-    first = structs.replace(started, **_fields(started, changes))
-    limits = _limits(started.limits, changes.get("limits", {}))
+    copied_facts = [fact for _, fact in journal[: groups[-1].last]]
+    results = _other_results(copied_facts, changes.get("results", {}))
+    first = structs.replace(turn_start, **_fields(turn_start, changes))
+    limits = _limits(turn_start.limits, changes.get("limits", {}))
     fields = ("prompt", "model", "model_settings", "rules")
-    names = [name for name in fields if getattr(first, name) != getattr(started, name)]
-    if first.agent.get("instructions") != started.agent.get("instructions"):
+    names = [name for name in fields if getattr(first, name) != getattr(turn_start, name)]
+    if first.agent.get("instructions") != turn_start.agent.get("instructions"):
         names.append("instructions")
-    names += [f"limits.{name}" for name, value in limits if value != getattr(started.limits, name)]
+    names += [f"limits.{name}" for name, value in limits if value != getattr(turn_start.limits, name)]
     names += [f"results.{call}" for call in results]
     first = structs.replace(first, limits=limits, forked_with=tuple(names))
-    facts = [first, *copied[1:]]
+    facts = [first, *copied_facts[1:]]
     # Rules read the prompt.
-    is_judged_anew = first.rules != started.rules or (first.rules != () and first.prompt != started.prompt)
-    if limits != started.limits or results or is_judged_anew:
-        facts = _played(first, copied, groups, results)
-    if first.model != started.model:
+    is_judged_anew = first.rules != turn_start.rules or (first.rules != () and first.prompt != turn_start.prompt)
+    if limits != turn_start.limits or results or is_judged_anew:
+        facts = _played(first, copied_facts, groups, results)
+    if first.model != turn_start.model:
         facts = list(map(unsigned, facts))
     return facts
 
 
-def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
+def _fields(turn_start: TurnStarted, changes: ForkChanges) -> dict[str, object]:
     """Return the changed fields of the first fact, but for its limits."""
     fields: dict[str, object] = {}
     if "prompt" in changes:
@@ -93,8 +93,8 @@ def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
             raise ConfigError("prompt: is blank: write one, or leave it out")
     if "model" in changes:
         fields["model"] = writable(changes["model"], "the model")
-        if by_command_line(started.metadata):
-            fields["metadata"] = frozen({**started.metadata, "model": changes["model"]})
+        if by_command_line(turn_start.metadata):
+            fields["metadata"] = frozen({**turn_start.metadata, "model": changes["model"]})
     if "model_settings" in changes:
         settings = changes["model_settings"]
         settings = parsed_settings(settings, "model_settings") if isinstance(settings, Mapping) else settings
@@ -104,7 +104,7 @@ def _fields(started: TurnStarted, changes: ForkChanges) -> dict[str, object]:
         fields |= _rules(changes["rules"])
     agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
     if agent:
-        fields["agent"] = _agent(started, agent)
+        fields["agent"] = _agent(turn_start, agent)
     return fields
 
 
@@ -119,11 +119,11 @@ def _rules(rules: "Sequence[Rule | RuleSet]") -> dict[str, object]:
     return {"rules": tuple(map(frozen, rule_fields)), "past": frozen({})}
 
 
-def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:
+def _agent(turn_start: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:
     """Return the changed agent of the first fact."""
-    if "instructions" in changes and "instructions" in needs_of(started.agent):
+    if "instructions" in changes and "instructions" in needs_of(turn_start.agent):
         raise ConfigError("instructions: a function of the agent makes them: change the function")
-    new_fields = {**started.agent, **changes}
+    new_fields = {**turn_start.agent, **changes}
     try:
         agent = Agent.from_json(new_fields)
     except ValidationError as error:
@@ -132,7 +132,7 @@ def _agent(started: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject
     if agent.template and isinstance(agent.instructions, str):
         from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 
-        check_template(agent.instructions, started.metadata)
+        check_template(agent.instructions, turn_start.metadata)
     return frozen(new_fields)
 
 
@@ -155,9 +155,9 @@ def _other_results(facts: Sequence[Fact], results: Mapping[str, str]) -> dict[st
 
 
 def _played(
-    first: TurnStarted, copied: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
+    first: TurnStarted, copied_facts: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
 ) -> list[Fact]:
-    last_group = rederive(copied, groups, started_input(first), partial(_changed, results))
+    last_group = rederive(copied_facts, groups, started_input(first), partial(_changed, results))
     if not isinstance(last_group, FactGroup) and last_group[-1].state.outcome is not None:
         last_group = groups[-1]
     if isinstance(last_group, FactGroup):

@@ -129,8 +129,8 @@ class Links:
             return None
         text, _, signature = token.partition(".")
         # Each key is tried, so that the time says nothing about them.
-        verified = [hmac.compare_digest(_sign(key, text), signature) for key in self._keys]
-        if not any(verified):
+        matches = [hmac.compare_digest(_sign(key, text), signature) for key in self._keys]
+        if not any(matches):
             return None
         try:
             fields = json.loads(b64decode(f"{text}{'=' * (-len(text) % 4)}", altchars=b"-_", validate=True))

@@ -31,7 +31,9 @@ _UNREAD: Final = "turn %s: turn %s, earlier in its session, is left out of its h
 EarlierJournals = dict[str, list[tuple[int, Fact]]]
 
 
-async def messages_before(store: Store, turn_id: str, started: TurnStarted, model: str | None = None) -> list[Message]:
+async def messages_before(
+    store: Store, turn_id: str, turn_start: TurnStarted, model: str | None = None
+) -> list[Message]:
     """Return the messages before a turn: its imported history, the turn that it continues, its session's earlier turns.
 
     They are as `model` may receive them (default: the turn's model), without another model's signatures. Signatures in
@@ -45,13 +47,13 @@ async def messages_before(store: Store, turn_id: str, started: TurnStarted, mode
     continued turn cannot be read, and `StoreError` if turns continue each other in a cycle, which only an edited
     journal can do.
     """
-    return (await history_before(store, turn_id, started, model))[0]
+    return (await history_before(store, turn_id, turn_start, model))[0]
 
 
 async def history_before(
     store: Store,
     turn_id: str,
-    started: TurnStarted,
+    turn_start: TurnStarted,
     model: str | None = None,
     earlier: EarlierJournals | None = None,
 ) -> tuple[list[Message], tuple[str, ...]]:
@@ -59,28 +61,28 @@ async def history_before(
 
     Journals in `earlier` are removed from there instead of read again.
     """
-    model, earlier = started.model if model is None else model, {} if earlier is None else earlier
+    model, earlier = turn_start.model if model is None else model, {} if earlier is None else earlier
     session = None
-    if started.session is not None:
-        session = SessionTurns(store, started.session, (await store.get(turn_id)).number)
-    messages = imported = _brought(turn_id, started)
-    if started.forked_from is not None and started.model != model:
+    if turn_start.session is not None:
+        session = SessionTurns(store, turn_start.session, (await store.get(turn_id)).number)
+    messages = imported_messages = _brought(turn_id, turn_start)
+    if turn_start.forked_from is not None and turn_start.model != model:
         # The imported history of a fork is the original's, for the original's model.
         messages = list(map(unsigned, messages))
     acceptance = Acceptance()
-    for turn in await said_before(store, turn_id, started, model, earlier, session):
+    for turn in await said_before(store, turn_id, turn_start, model, earlier, session):
         messages, acceptance = turn.after(messages, acceptance)
-    if started.forked_from is not None:  # its messages are those of the original, which were checked
+    if turn_start.forked_from is not None:  # its messages are those of the original, which were checked
         return messages, ()
-    known_ids = set(map(id, imported))
-    rest = [message for message in messages[acceptance.messages :] if id(message) not in known_ids]
-    return messages, unchecked_texts([*imported, *rest])
+    known_ids = set(map(id, imported_messages))
+    new_messages = [message for message in messages[acceptance.messages :] if id(message) not in known_ids]
+    return messages, unchecked_texts([*imported_messages, *new_messages])
 
 
 async def said_before(  # noqa: PLR0917 (as in `messages_before`)
     store: Store,
     turn_id: str,
-    started: TurnStarted,
+    turn_start: TurnStarted,
     model: str,
     earlier: EarlierJournals,
     session: "SessionTurns | None",
@@ -97,13 +99,13 @@ async def said_before(  # noqa: PLR0917 (as in `messages_before`)
                 turns_before += turns_read
                 needs.add(turns_read)
             except UnreadableTurnError as error:
-                if started.continue_from == error.turn:
+                if turn_start.continue_from == error.turn:
                     raise
                 session.is_whole = False
                 _LOG.warning(_UNREAD, turn_id, error.turn, error.why, extra={"turn": turn_id})
             if needs.are_read:
                 break
-    before = started.continue_from
+    before = turn_start.continue_from
     if before is not None and not (session is not None and await session.has(before)):
         turns_before += await _said_until(store, before, before=turn_id, session=None, model=model, earlier=earlier)
     return turns_before[::-1]
@@ -192,14 +194,14 @@ class Said(NamedTuple):
         if self._withheld_by:
             before = [*messages[: acceptance.messages], Message.user(withheld_text(self._withheld_by))]
         base, replaced_count = compacted(before, self.transcript.closed, self.transcript.compactions)
-        own = [
+        own_messages = [
             message if self._is_signed(place) else unsigned(message)
             for place, message in enumerate(self.transcript.messages[replaced_count:], replaced_count)
         ]
         if replaced_count and not self.signed:
             given_ids = set(map(id, before))
             base = tuple(message if id(message) in given_ids else unsigned(message) for message in base)
-        conversation = [*base, *own]
+        conversation = [*base, *own_messages]
         now = self.accepted_after(len(before), acceptance, len(conversation))
         if not self.transcript.refusal:
             return conversation, now
@@ -226,15 +228,15 @@ class Said(NamedTuple):
         `length` is the number of all messages. Compactions replace the first ones.
         """
         transcript = self.transcript
-        replied = bool(transcript.replied_to)
-        until = before + transcript.replied_to if replied else acceptance.messages
+        has_replied = bool(transcript.replied_to)
+        until = before + transcript.replied_to if has_replied else acceptance.messages
         new = before + len(transcript.closed) - until
         # The model made the summary itself.
         least = 1 if transcript.compactions and length else 0
         return Acceptance(
             messages=max(length - new, least),
-            model=self.model if replied else acceptance.model,
-            refusals=(0 if replied else acceptance.refusals) + bool(transcript.refusal),
+            model=self.model if has_replied else acceptance.model,
+            refusals=(0 if has_replied else acceptance.refusals) + bool(transcript.refusal),
         )
 
 
@@ -280,10 +282,10 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     return messages
 
 
-def _brought(turn_id: str, started: TurnStarted) -> list[Message]:
+def _brought(turn_id: str, turn_start: TurnStarted) -> list[Message]:
     """Return the imported history. Raises `StoreError` if this release cannot read it."""
     try:
-        return [Message.of_json(message) for message in started.message_history]
+        return [Message.of_json(message) for message in turn_start.message_history]
     except ValueError as error:
         raise UnreadableTurnError(turn_id, f"its history cannot be read: {error}") from error
 
@@ -318,11 +320,11 @@ async def _said_until(
             session.outside.add(turn_id)
         first = first_fact(turn_id, facts)
         with reading(turn_id):
-            imported, transcript = _brought(turn_id, first), Transcript.of(facts)
-        signed = model is None or first.model == model
+            imported_messages, transcript = _brought(turn_id, first), Transcript.of(facts)
+        is_same_model = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        imported = imported if signed else list(map(unsigned, imported))
-        turns.append(Said(imported, transcript, first.model, signed, model))
+        imported_messages = imported_messages if is_same_model else list(map(unsigned, imported_messages))
+        turns.append(Said(imported_messages, transcript, first.model, is_same_model, model))
         is_known = session is not None and await session.has(first.continue_from)
         turn_id = None if is_known else first.continue_from
     return turns

@@ -100,8 +100,8 @@ async def deliver_notices(
     """Deliver the notices that are due, each once. Returns the number of those that were delivered."""
     count = 0
     start = now()
-    while leased := await outbox.lease_notices([*subscribers], start, now() + LEASE_SECONDS, _AT_ONCE):
-        for row in leased:
+    while leased_rows := await outbox.lease_notices([*subscribers], start, now() + LEASE_SECONDS, _AT_ONCE):
+        for row in leased_rows:
             count += await _deliver(store, outbox, row, subscribers[row.name], call, now)
     return count
 
@@ -133,16 +133,16 @@ async def _deliver(  # noqa: PLR0917 (what, from where, and to whom)
 async def _notice(store: Store, row: NoticeRow) -> Notice:
     """Return a notice with what was true at its fact. Raises `TurnNotFoundError` and `StoreError`."""
     facts = [(seq, fact) for seq, fact in await store.facts(row.turn) if seq <= row.seq]
-    started, result = first_fact(row.turn, facts), result_of(row.turn, facts)
+    turn_start, result = first_fact(row.turn, facts), result_of(row.turn, facts)
     if facts[-1][0] != row.seq:
         raise StoreError(f"turn {row.turn}: its journal has no fact {row.seq}")
     return Notice(
         id=row.id,
         kind=cast("Literal['handed_out', 'paused', 'ended']", row.kind),
         turn=row.turn,
-        session=started.session,
-        agent=str(started.agent.get("name", "")),
-        metadata=started.metadata,
+        session=turn_start.session,
+        agent=str(turn_start.agent.get("name", "")),
+        metadata=turn_start.metadata,
         seq=row.seq,
         at=row.at,
         interrupts=result.interrupts,

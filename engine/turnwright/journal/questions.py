@@ -37,8 +37,8 @@ def words(interrupt: Interrupt, *, choices: bool = True) -> str:
     Without `choices` these are left out, for a front end that shows them itself.
     """
     choice_words = f" ({' / '.join(interrupt.choices)})" if choices and interrupt.choices else ""
-    first, *rest = _lines(f"{question(interrupt).strip()}{choice_words}")
-    lines = [first, *(MARK + line for line in rest)]
+    first, *more_lines = _lines(f"{question(interrupt).strip()}{choice_words}")
+    lines = [first, *(MARK + line for line in more_lines)]
     if interrupt.grant is not None:
         lines.append(f"this would be allowed: {_quoted(interrupt.grant)}")
     if interrupt.arguments is not None and interrupt.kind is not InterruptKind.QUESTION:

@@ -65,7 +65,7 @@ class SessionHistories:
     async def before(
         self,
         turn_id: str,
-        started: TurnStarted,
+        turn_start: TurnStarted,
         model: str,
         earlier: EarlierJournals,
         pair_calls: Callable[[list[Message]], list[Message]],
@@ -74,17 +74,17 @@ class SessionHistories:
 
         Raises what `history_before` and `pair_calls` raise.
         """
-        session = started.session
-        if session is not None and not started.message_history:
+        session = turn_start.session
+        if session is not None and not turn_start.message_history:
             number = (await self._store.get(turn_id)).number
             turns = SessionTurns(self._store, session, number)
-            if started.continue_from is None or await turns.has(started.continue_from):
-                request = _Asked(turn_id, started, model, earlier, self._forgotten)
+            if turn_start.continue_from is None or await turns.has(turn_start.continue_from):
+                request = _Asked(turn_id, turn_start, model, earlier, self._forgotten)
                 return await self._longer(request, session, number) or await self._anew(
                     request, session, turns, pair_calls
                 )
-        messages, unchecked = await history_before(self._store, turn_id, started, model, earlier)
-        return History.of(pair_calls(messages))._replace(unchecked=unchecked)
+        messages, unchecked_text = await history_before(self._store, turn_id, turn_start, model, earlier)
+        return History.of(pair_calls(messages))._replace(unchecked=unchecked_text)
 
     async def _longer(self, request: "_Asked", session: str, number: int) -> History | None:
         """Return the history of a session that is known, and the turns since. None if it must be read anew."""

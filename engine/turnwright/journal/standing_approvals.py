@@ -72,21 +72,21 @@ async def revoke_approvals(store: Store, session: str, at: float) -> int:
 
 async def approvals_in(store: Store, turn_id: str, facts: Sequence[tuple[int, Fact]]) -> list[StandingApproval]:
     """Return the approvals of this turn that cover equal calls. `facts` are those of the turn."""
-    revoked = await _revoked(store, [turn_id])
-    return list(_approvals(turn_id, facts, revoked.get(turn_id, 0)))
+    revocations = await _revoked(store, [turn_id])
+    return list(_approvals(turn_id, facts, revocations.get(turn_id, 0)))
 
 
 async def _read_by_turn(store: Store, session: str) -> dict[str, tuple[int, list[StandingApproval]]]:
     """Return the last fact and the approvals of each turn that has some, the oldest turn first."""
     turns = [row.id for row in reversed(await store.turns(session=session)) if not row.fault]
-    revoked = await _revoked(store, turns)
+    revocations = await _revoked(store, turns)
     by_turn: dict[str, tuple[int, list[StandingApproval]]] = {}
     for turn in turns:
         try:
             facts = await store.facts(turn)
         except UnreadableTurnError:
             continue
-        approvals = list(_approvals(turn, facts, revoked.get(turn, 0)))
+        approvals = list(_approvals(turn, facts, revocations.get(turn, 0)))
         if approvals:
             by_turn[turn] = (facts[-1][0], approvals)
     return by_turn
@@ -100,13 +100,13 @@ async def _revoked(store: Store, turns: list[str]) -> dict[str, float]:
     return {tag.turn: int(tag.text) if tag.text.isdecimal() else float("inf") for tag in tags}
 
 
-def _approvals(turn_id: str, facts: Sequence[tuple[int, Fact]], revoked: float) -> Iterator[StandingApproval]:
-    """Yield the approvals of a turn that cover equal calls, without those up to the fact `revoked`."""
-    if not any(isinstance(fact, Answered) and fact.always and seq > revoked for seq, fact in facts):
+def _approvals(turn_id: str, facts: Sequence[tuple[int, Fact]], revoked_until: float) -> Iterator[StandingApproval]:
+    """Yield the approvals of a turn that cover equal calls, without those up to the fact `revoked_until`."""
+    if not any(isinstance(fact, Answered) and fact.always and seq > revoked_until for seq, fact in facts):
         return
     turn = Turn()
     for seq, fact in facts:
-        if isinstance(fact, Answered) and fact.always and seq > revoked:
+        if isinstance(fact, Answered) and fact.always and seq > revoked_until:
             interrupt = Interrupt.of(turn_id, turn, turn.interrupts[fact.interrupt])
             arguments = thawed(interrupt.arguments or {})
             yield StandingApproval(turn_id, interrupt.id, interrupt.tool, arguments, fact.by, fact.via, fact.at)

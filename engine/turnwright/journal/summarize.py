@@ -52,18 +52,18 @@ async def summarize_turns(
     Raises `StoreError`.
     """
     turns = await summaries.unsummarized(limit=limit)
-    summarized: list[tuple[Unsummarized, TurnSummary]] = []
+    summary_rows: list[tuple[Unsummarized, TurnSummary]] = []
     for turn in turns:
         try:
             summary = await (_unread(store, turn.id) if turn.version == UNREAD else _summary(store, turn.id, hide))
         except TurnNotFoundError:
             continue
-        own = turn.names
-        session = None if own.session is None else hide(own.session)
-        summary = replace(summary, names=TurnNames(hide(own.id), hide(own.agent), hide(own.model), session))
-        summarized.append((turn, summary if search else replace(summary, text="")))
-    if summarized:
-        await summaries.summarize(summarized)
+        names = turn.names
+        session = None if names.session is None else hide(names.session)
+        summary = replace(summary, names=TurnNames(hide(names.id), hide(names.agent), hide(names.model), session))
+        summary_rows.append((turn, summary if search else replace(summary, text="")))
+    if summary_rows:
+        await summaries.summarize(summary_rows)
     return len(turns)
 
 
@@ -111,11 +111,13 @@ def _fold(turn_id: str, facts: Sequence[f.Fact]) -> Turn:
 def _count(turn: Turn, facts: Sequence[f.Fact], hide: Callable[[str], str]) -> TurnSummary:
     """Return the totals of a folded turn, and its prompt."""
     first = facts[0]
-    copied = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
-    before = TurnMachine.resume(facts[:copied]).turn if copied else None
-    names, own = f.tool_names(facts), facts[copied:]
+    copied_count = max(first.forked_at or 0, 0) if isinstance(first, f.TurnStarted) else 0
+    before = TurnMachine.resume(facts[:copied_count]).turn if copied_count else None
+    names, own_facts = f.tool_names(facts), facts[copied_count:]
     failures = Counter(
-        names.get(fact.call, "") for fact in own if isinstance(fact, f.CallSettled) and fact.status is not CallStatus.OK
+        names.get(fact.call, "")
+        for fact in own_facts
+        if isinstance(fact, f.CallSettled) and fact.status is not CallStatus.OK
     )
     return TurnSummary(
         outcome=turn.state.outcome,
@@ -124,17 +126,17 @@ def _count(turn: Turn, facts: Sequence[f.Fact], hide: Callable[[str], str]) -> T
         tool_calls=min(turn.counters.calls, MOST),
         usage=_stored(turn.usage if before is None else _less(turn.usage, before.usage)),
         seconds=min(max(turn.elapsed - (0.0 if before is None else before.elapsed), 0.0), _LONGEST),
-        retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own),
-        pauses=sum(isinstance(fact, f.Paused) for fact in own),
+        retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own_facts),
+        pauses=sum(isinstance(fact, f.Paused) for fact in own_facts),
         failures=dict(failures),
-        tools={tool: _tool_calls(runs) for tool, runs in _runs(facts, copied, names).items()},
+        tools={tool: _tool_calls(runs) for tool, runs in _runs(facts, copied_count, names).items()},
         sub_turns=sum(1 for _ in leased_calls(facts)),
         prompt=shown_line(first.prompt, hide) if isinstance(first, f.TurnStarted) else "",
     )
 
 
 def _runs(
-    facts: Sequence[f.Fact], copied: int, names: Mapping[str, str]
+    facts: Sequence[f.Fact], copied_count: int, names: Mapping[str, str]
 ) -> Mapping[str, list[tuple[float, CallStatus]]]:
     """Return the times and the statuses of the calls that ran, by tool; without those of the copied facts."""
     started_at: dict[str, float] = {}
@@ -143,7 +145,7 @@ def _runs(
         match fact:
             case f.CallStarted(call=call):
                 started_at.setdefault(call, fact.elapsed)
-            case f.CallSettled(call=call, status=status) if call in started_at and place >= copied:
+            case f.CallSettled(call=call, status=status) if call in started_at and place >= copied_count:
                 runs[names.get(call, "")].append((fact.elapsed - started_at[call], status))
             case _:
                 pass

@@ -34,7 +34,7 @@ async def end_turn(
     turn_id: str,
     listeners: Listeners | None = None,
     *,
-    abandoned: AbandonedDrivers = NONE_ABANDONED,
+    abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort a turn that nobody drives, its sub-agents first.
 
@@ -43,7 +43,7 @@ async def end_turn(
     that they continue without it. Raises `TurnNotFoundError` and `StoreError`. See docs/rules.md#aborts, #sub-agents.
     """
     with suppress(TurnBusyError):
-        await _end_claimed(store, turn_id, listeners, abandoned)
+        await _end_claimed(store, turn_id, listeners, abandoned_drivers)
         with suppress(TurnNotFoundError):  # its parents are not in this store
             await _withdraw(store, turn_id)
 
@@ -103,11 +103,11 @@ async def _claimed(
     store: Store,
     turn_id: str,
     listeners: Listeners | None,
-    abandoned: AbandonedDrivers = NONE_ABANDONED,
+    abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
 ) -> AsyncIterator[TurnJournal]:
     """Claim a turn that nobody drives, and release it."""
-    claim = await store.claim(turn_id, abandoned=abandoned)
-    claim.abandoned = abandoned
+    claim = await store.claim(turn_id, abandoned=abandoned_drivers)
+    claim.abandoned = abandoned_drivers
     async with _held(store, claim, listeners) as journal:
         yield journal
 
@@ -120,15 +120,15 @@ async def _held(
     fold: JournalFold | None = None,
 ) -> AsyncIterator[TurnJournal]:
     """Open a claimed turn, and release it. A crash is left to the next driver unless the turn ends here."""
-    crashed = claim.crashed
+    has_crashed = claim.crashed
     try:
         journal = await TurnJournal.open(store, claim, listeners, fold=fold)
         with going_on(claim.turn), journal.observer or nullcontext():
             yield journal
-        crashed = crashed and journal.machine.turn.state.outcome is None
+        has_crashed = has_crashed and journal.machine.turn.state.outcome is None
     finally:
         with anyio.CancelScope(shield=True):
-            await store.release(claim, crashed=crashed)
+            await store.release(claim, crashed=has_crashed)
 
 
 async def end_children(journal: TurnJournal) -> dict[str, Spent]:
@@ -139,8 +139,8 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
             child = child_id(journal.turn_id, call.id)
             # It never started, or its usage is unknown: then its whole lease counts as spent.
             with suppress(TurnNotFoundError, UnreadableTurnError):
-                abandoned = journal.claim.abandoned.for_children
-                await end_child(journal.store, child, journal.listeners, abandoned=abandoned)
+                abandoned_drivers = journal.claim.abandoned.for_children
+                await end_child(journal.store, child, journal.listeners, abandoned_drivers=abandoned_drivers)
                 facts = await journal.store.facts(child)
                 spent_by_call[call.id] = spent_by(result_of(child, facts), facts)
     return spent_by_call
@@ -148,11 +148,11 @@ async def end_children(journal: TurnJournal) -> dict[str, Spent]:
 
 def spent_by(result: TurnResult, facts: Sequence[tuple[int, Fact]]) -> Spent:
     """Return what a sub-agent and its own sub-agents used, and the state in which it left the rules of its caller."""
-    spent = Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
+    spending = Spent(calls=result.tool_calls, tokens=result.usage.tokens, cost=result.usage.cost)
     if not first_fact(result.id, facts).rules:
-        return spent
+        return spending
     rules = fold([fact for _, fact in facts]).rules
-    return spent if rules is None else structs.replace(spent, rules=frozen(rules.save_tree()))
+    return spending if rules is None else structs.replace(spending, rules=frozen(rules.save_tree()))
 
 
 async def end_child(
@@ -160,7 +160,7 @@ async def end_child(
     turn_id: str,
     listeners: Listeners | None = None,
     *,
-    abandoned: AbandonedDrivers = NONE_ABANDONED,
+    abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
 ) -> None:
     """Abort the turn of a sub-agent that its parent no longer drives, its own sub-agents first.
 
@@ -169,21 +169,23 @@ async def end_child(
     """
     while (await store.get(turn_id)).status.outcome is None:
         try:
-            await _end_claimed(store, turn_id, listeners, abandoned)
+            await _end_claimed(store, turn_id, listeners, abandoned_drivers)
         except TurnBusyError:
             # Another process is ending it, or a lost driver still holds it. Both find the abort in the inbox.
             await store.post(abort_item(turn_id))
             await anyio.sleep(_PATIENCE)
 
 
-async def _end_claimed(store: Store, turn_id: str, listeners: Listeners | None, abandoned: AbandonedDrivers) -> None:
-    async with _claimed(store, turn_id, listeners, abandoned) as journal:
+async def _end_claimed(
+    store: Store, turn_id: str, listeners: Listeners | None, abandoned_drivers: AbandonedDrivers
+) -> None:
+    async with _claimed(store, turn_id, listeners, abandoned_drivers) as journal:
         await _end(journal, EndReason.ABORTED)
 
 
 async def _end(journal: TurnJournal, reason: AbortReason) -> None:
     if journal.machine.turn.state.outcome is None:
-        await journal.feed(AbortInput(reason=reason, spent=await end_children(journal)), consumed=(ABORT,))
+        await journal.feed(AbortInput(reason=reason, spent=await end_children(journal)), consumed_items=(ABORT,))
 
 
 async def _withdraw(store: Store, turn_id: str) -> None:

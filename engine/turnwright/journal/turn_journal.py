@@ -271,14 +271,16 @@ class TurnJournal:
             for event in events:
                 self.listeners.publish(event)
 
-    async def feed(self, event: Input, *more: Input, consumed: Sequence[str] = (), deferred: bool = False) -> None:
+    async def feed(
+        self, event: Input, *more_events: Input, consumed_items: Sequence[str] = (), deferred: bool = False
+    ) -> None:
         """Feed the machine, append its facts, then publish the events.
 
-        `more` share the append: starts of calls that start together, or outcomes that came together. A
+        `more_events` share the append: starts of calls that start together, or outcomes that came together. A
         `deferred` reply whose calls start with it shares the append of the next input; if none follows, call `write`.
 
-        `consumed` are the inbox items that the input came from. Messages that wait in the inbox are fed before a batch
-        ends after which the turn may stop, or kept as undelivered with an input that ends the turn
+        `consumed_items` are the inbox items that the input came from. Messages that wait in the inbox are fed before a
+        batch ends after which the turn may stop, or kept as undelivered with an input that ends the turn
         (docs/rules.md#messages).
 
         Raises what the store raises. The machine is then ahead of the journal, so every later call raises `StoreError`,
@@ -289,7 +291,7 @@ class TurnJournal:
         if self.store.inline and not self._inline:
             self._inline = True
             try:
-                await self._take(event, more, consumed, deferred=deferred)
+                await self._take(event, more_events, consumed_items, deferred=deferred)
             finally:
                 self._inline = False
                 if self._inline_ended is not None:
@@ -300,7 +302,7 @@ class TurnJournal:
         with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
             async with self._locked():
                 with anyio.CancelScope(shield=True):
-                    await self._take(event, more, consumed, deferred=deferred)
+                    await self._take(event, more_events, consumed_items, deferred=deferred)
 
     async def write(self) -> None:
         """Append the facts that wait for the next input, if there are any. Raises what the store raises."""
@@ -353,28 +355,30 @@ class TurnJournal:
                 continue  # it waits for the input guardrails
             await self._feed(SteeredInput(text=text, elapsed=elapsed), (), (item,))
 
-    async def _take(self, event: Input, more: Sequence[Input], consumed: Sequence[str], *, deferred: bool) -> None:
+    async def _take(
+        self, event: Input, more_events: Sequence[Input], consumed_items: Sequence[str], *, deferred: bool
+    ) -> None:
         late: tuple[str, ...] = ()
         if type(event) is not AnsweredInput:  # an answer is fed at once; other inputs took time
             self.waiting = None
-        if self.machine.may_end_with(event, *more):
+        if self.machine.may_end_with(event, *more_events):
             waiting = steers(await self.inbox())
             if waiting:
                 late = tuple(waiting)
-                last = more[-1] if more else event  # of several inputs, the last one may end the batch
+                last = more_events[-1] if more_events else event  # of several inputs, the last one may end the batch
                 last = replace(last, undelivered=tuple(waiting.values()))
-                event, more = (event, (*more[:-1], last)) if more else (last, more)
-        elif self.machine.takes_messages_before(event, *more):
+                event, more_events = (event, (*more_events[:-1], last)) if more_events else (last, more_events)
+        elif self.machine.takes_messages_before(event, *more_events):
             items = await self.inbox()
             if items:
                 await self._take_in(items, event.elapsed)
-        await self._feed(event, more, consumed, at_the_end=late, deferred=deferred)
+        await self._feed(event, more_events, consumed_items, at_the_end=late, deferred=deferred)
 
     async def _feed(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
         self,
         event: Input | None,
-        more: Sequence[Input],
-        consumed: Sequence[str],
+        more_events: Sequence[Input],
+        consumed_items: Sequence[str],
         at_the_end: Sequence[str] = (),
         *,
         deferred: bool = False,
@@ -384,7 +388,7 @@ class TurnJournal:
         claim, machine = self.claim, self.machine
         facts = [] if event is None else machine.feed(event)
         self._failed = True  # until all that the machine has taken is written
-        for item in more:
+        for item in more_events:
             if not machine.is_obsolete(item):
                 facts += machine.feed(item)
         earlier = self.unwritten
@@ -396,15 +400,15 @@ class TurnJournal:
         if machine.turn.state is State.STREAM:  # a step may have begun
             stamp(facts, self._now())
         turn, seq = machine.turn, claim.seq
-        consumed = (*consumed, *at_the_end) if turn.state in FINAL else consumed
+        consumed_items = (*consumed_items, *at_the_end) if turn.state in FINAL else consumed_items
         try:
-            self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed)
+            self.waiting = await self.store.append(claim, facts, Status.of(turn), consumed_items)
         except LeaseLostError:
             self._overtaken = True
             raise
         self._failed = False
         listeners = self.listeners
-        followed = listeners is not None and claim.turn in listeners.followed
+        is_followed = listeners is not None and claim.turn in listeners.followed
         fold = self.fold
         fold.seq = claim.seq
         if fold.keep_facts:
@@ -418,7 +422,7 @@ class TurnJournal:
             self.log(facts)
         if self.observer is not None:
             self.observer.journaled(facts)
-        if listeners is None or not followed:
+        if listeners is None or not is_followed:
             self.transcript.add(seq + 1, *facts)
             return
         publish = listeners.publish if self.held_events is None else self.publish

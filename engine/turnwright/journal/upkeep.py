@@ -27,7 +27,7 @@ async def delete_turn(store: Store, turn_id: str) -> int:
 
 async def prune_turns(store: Store, older_than: float) -> int:
     """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
-    deleted, before = 0, None
+    deleted_count, before = 0, None
     while page := await store.turns(live=False, limit=_PAGE, before=before):
         before = page[-1].number
         for row in page:
@@ -36,5 +36,5 @@ async def prune_turns(store: Store, older_than: float) -> int:
                 _LOG.warning("turn %s is skipped: %s", row.id, row.fault, extra={"turn": row.id})
             elif root_of(row.id) == row.id and row.updated_at < time.time() - older_than:  # the clock of the stores
                 with suppress(TurnNotFoundError, TurnBusyError):  # deleted with its parent, or just claimed
-                    deleted += await store.delete(row.id)
-    return deleted
+                    deleted_count += await store.delete(row.id)
+    return deleted_count

@@ -59,8 +59,8 @@ def fit(request: ModelRequest, capabilities: Capabilities) -> ModelRequest:
         messages = _whole(*beginnings.of(messages), capabilities)
     if not capabilities.allows_prefill and _ends_with_assistant(messages):
         messages = (*messages, _GO_ON)
-    unchanged = messages is request.messages or messages == request.messages
-    return request if unchanged else structs.replace(request, messages=messages)
+    is_unchanged = messages is request.messages or messages == request.messages
+    return request if is_unchanged else structs.replace(request, messages=messages)
 
 
 def sendable_name(name: str) -> str:
@@ -128,12 +128,12 @@ def _split(most: int, batch: Sequence[Message]) -> tuple[Message, ...]:
     ids in other providers' replies are not always unique.
     """
     reply, results, calls = batch[0], list(batch[1:]), batch[0].calls
-    rest = tuple(part for part in reply.parts if not isinstance(part, ToolCallPart))
+    other_parts = tuple(part for part in reply.parts if not isinstance(part, ToolCallPart))
     messages: list[Message] = []
     for begin in range(0, len(calls), most):
         group = calls[begin : begin + most]
-        messages.append(structs.replace(reply, parts=(*rest, *group)))
-        rest = ()
+        messages.append(structs.replace(reply, parts=(*other_parts, *group)))
+        other_parts = ()
         for call in group:
             answer = next((number for number, result in enumerate(results) if _answers(result, call)), None)
             if answer is not None:
@@ -161,9 +161,9 @@ def _extend_prefix(row: _FittedPrefix, messages: Sequence[Message], *, parallel:
     return _FittedPrefix((*row.done, *new), tuple(last), has_opened)
 
 
-def _whole(row: _FittedPrefix, rest: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
+def _whole(row: _FittedPrefix, messages: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
     parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
-    new, last, _ = _fit_more(row, rest, parallel=parallel, strict=strict)
+    new, last, _ = _fit_more(row, messages, parallel=parallel, strict=strict)
     return (*row.done, *new, *_finish_run(last, new or row.done))
 
 
@@ -218,13 +218,13 @@ def _merge(run: Sequence[Message]) -> tuple[Message, ...]:
     parts: list[AnyPart] = []
     has_text = False
     for message in run:
-        parted = not has_text
+        is_parted = not has_text
         for part in message.parts:
-            if not isinstance(part, TextPart) or not part.text or parted:
+            if not isinstance(part, TextPart) or not part.text or is_parted:
                 parts.append(part)
             else:
                 parts.append(structs.replace(part, text=f"\n\n{part.text}"))
-            parted = parted or (isinstance(part, TextPart) and bool(part.text))
+            is_parted = is_parted or (isinstance(part, TextPart) and bool(part.text))
         has_text = has_text or bool(message.text)
     return (structs.replace(run[0], parts=tuple(parts)),)
 
@@ -247,10 +247,10 @@ class _Made:
         entry = self._entries.get(key)
         if entry is not None and all(ref() is message for ref, message in zip(entry[0], messages, strict=True)):
             return entry[1]
-        fitted, entries = make(messages), self._entries
+        fitted_messages, entries = make(messages), self._entries
         refs = tuple(weakref.ref(message, lambda _: entries.pop(key, None)) for message in messages)
-        entries[key] = (refs, fitted)
-        return fitted
+        entries[key] = (refs, fitted_messages)
+        return fitted_messages
 
 
 _MADE: Final = _Made()

@@ -55,7 +55,7 @@ class PrefixCache(Generic[Made]):
 
     def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
         """Return the encoded beginning of `messages`, and the rest of them."""
-        begin, end, encoded = 0, 0, self._empty
+        begin, end, encoding = 0, 0, self._empty
         replies = 0
         for number in range(len(messages) - 1, 0, -1):
             message = messages[number]
@@ -68,21 +68,21 @@ class PrefixCache(Generic[Made]):
             entry = self._entries.get(id(message))
             if entry is not None:
                 if _begins(messages, entry, number):
-                    begin, encoded = number, entry.encoded
+                    begin, encoding = number, entry.encoded
                 if begin != end:
                     # The next request has a longer beginning, or another one.
                     self._entries.pop(id(message), None)
                 break
         if begin != end:
-            encoded = self._add(encoded, messages[begin:end])
+            encoding = self._add(encoding, messages[begin:end])
             # A message that occurs twice would be kept alive by its own entry.
             if not any(map(is_, messages[begin:end], repeat(messages[end]))):
-                self._keep(messages[:end], messages[end], encoded)
-        return encoded, messages[end:]
+                self._keep(messages[:end], messages[end], encoding)
+        return encoding, messages[end:]
 
-    def _keep(self, messages: tuple[Message, ...], behind: Message, encoded: Made) -> None:
+    def _keep(self, messages: tuple[Message, ...], behind: Message, encoding: Made) -> None:
         entries, key = self._entries, id(behind)
-        entries[key] = _Beginning(weakref.ref(behind, lambda _: entries.pop(key, None)), messages, encoded)
+        entries[key] = _Beginning(weakref.ref(behind, lambda _: entries.pop(key, None)), messages, encoding)
 
 
 def _begins(messages: tuple[Message, ...], entry: _Beginning[Made], number: int) -> bool:

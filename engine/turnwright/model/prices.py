@@ -68,9 +68,9 @@ class Price:
 
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:  # noqa: ARG002 (see `PriceOf`)
         """See `PriceOf.of`. All that is written to a cache costs the same."""
-        cached, cache_write_tokens, plain = _parts(usage, cache_writes)
+        cached_tokens, cache_write_tokens, plain = _parts(usage, cache_writes)
         cost = plain * self.input + usage.output_tokens * self.output
-        cost += cached * (self.input if self.cached is None else self.cached)
+        cost += cached_tokens * (self.input if self.cached is None else self.cached)
         cost += cache_write_tokens * (self.input if self.cache_write is None else self.cache_write)
         return replace(usage, cost=cost / 1_000_000)
 
@@ -101,9 +101,9 @@ def reports_cost(model: Model) -> bool | None:
 
 def _parts(usage: Usage, cache_writes: int) -> tuple[int, int, int]:
     """Return the input tokens that were read from a cache, those that were written to one, and the others."""
-    cached = min(usage.cached_tokens, usage.input_tokens)
-    write_tokens = min(cache_writes, usage.input_tokens - cached)
-    return cached, write_tokens, usage.input_tokens - cached - write_tokens
+    cached_tokens = min(usage.cached_tokens, usage.input_tokens)
+    write_tokens = min(cache_writes, usage.input_tokens - cached_tokens)
+    return cached_tokens, write_tokens, usage.input_tokens - cached_tokens - write_tokens
 
 
 class PublishedPrice:
@@ -137,11 +137,11 @@ class PublishedPrice:
         from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
 
         provider, model = self._found
-        cached, write_tokens, _ = _parts(usage, cache_writes)
+        cached_tokens, write_tokens, _ = _parts(usage, cache_writes)
         counted_usage = Counted(
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
-            cache_read_tokens=cached,
+            cache_read_tokens=cached_tokens,
             cache_write_tokens=write_tokens,
             cache_write_1h_tokens=min(hour_writes, write_tokens),
         )

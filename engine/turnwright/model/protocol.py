@@ -63,9 +63,9 @@ def _close_schema(schema: JsonValue) -> JsonValue:
             return None
     properties = schema.get("properties")
     if schema.get("type") == "object" or properties is not None:
-        required = schema.get("required")
+        required_names = schema.get("required")
         names = set(properties) if isinstance(properties, dict) else set()
-        if not names or set(required if isinstance(required, list) else ()) != names:
+        if not names or set(required_names if isinstance(required_names, list) else ()) != names:
             return None
         if schema.get("additionalProperties", False) is not False:
             return None

@@ -56,13 +56,13 @@ def check_settings(
 
     Raises `ConfigError` instead if `strict`, and always for settings that the request itself sets.
     """
-    unsupported = unsupported_settings(model, settings)
-    if unsupported and strict:
-        problems = "; ".join(f"{name}: {why}" for name, why in unsupported.items())
+    complaints = unsupported_settings(model, settings)
+    if complaints and strict:
+        problems = "; ".join(f"{name}: {why}" for name, why in complaints.items())
         raise ConfigError(
             f"model {model.name!r} cannot use these settings: {problems}. Remove them, or use strict_settings=False"
         )
-    for name, why in unsupported.items():
+    for name, why in complaints.items():
         if (model.name, name) not in known_warnings:
             known_warnings.add((model.name, name))
             _LOG.warning("model %s: the setting %s is not sent: %s", model.name, name, why)
@@ -73,14 +73,14 @@ def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[Mode
     names = settings.given.keys() & capabilities.unsupported_settings
     if "thinking" in settings.given and capabilities.thinking is None:
         names |= {"thinking"}
-    unsupported = dict.fromkeys(sorted(names), _NOT_SUPPORTED)
+    problems = dict.fromkeys(sorted(names), _NOT_SUPPORTED)
     if settings.parallel_tool_calls and not capabilities.parallel_tool_calls:
-        unsupported["parallel_tool_calls"] = _ONE_CALL
-    if not unsupported:
+        problems["parallel_tool_calls"] = _ONE_CALL
+    if not problems:
         return settings, {}
     fields = ModelSettings.model_fields
-    default = {name: fields[name].get_default(call_default_factory=True) for name in unsupported}
-    return settings.model_copy(update=default), unsupported
+    default = {name: fields[name].get_default(call_default_factory=True) for name in problems}
+    return settings.model_copy(update=default), problems
 
 
 def map_openai_settings(
@@ -90,13 +90,13 @@ def map_openai_settings(
 
     These APIs cache prompts by themselves, so `cache` sends nothing: `auto` is what happens anyway.
     """
-    supported_settings, unsupported = supported(settings, capabilities)
+    supported_settings, problems = supported(settings, capabilities)
     if supported_settings.cache not in (None, "auto"):
-        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
+        problems["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
     body: dict[str, JsonValue] = {
         name: getattr(supported_settings, name) for name in names if name in supported_settings.given
     }
-    return supported_settings, MappedSettings(body, unsupported)
+    return supported_settings, MappedSettings(body, problems)
 
 
 def effort_of(thinking: bool | str | int) -> str | None:
@@ -110,22 +110,22 @@ def effort_of(thinking: bool | str | int) -> str | None:
 NO_BUDGET: Final = "{} tokens: the server takes a level of effort, not a budget"
 
 
-def extra_of(settings: ModelSettings, reserved: Collection[str]) -> dict[str, JsonValue]:
-    """Return the settings' own fields of the request. Raises `ConfigError` for one in `reserved`."""
-    return checked_extra(settings.extra_body, reserved, "model_settings.extra_body")
+def extra_of(settings: ModelSettings, reserved_fields: Collection[str]) -> dict[str, JsonValue]:
+    """Return the settings' own fields of the request. Raises `ConfigError` for one in `reserved_fields`."""
+    return checked_extra(settings.extra_body, reserved_fields, "model_settings.extra_body")
 
 
 def checked_extra(
-    extra_body: Mapping[str, JsonValue] | None, reserved: Collection[str], name: str = "extra_body"
+    extra_body: Mapping[str, JsonValue] | None, reserved_fields: Collection[str], name: str = "extra_body"
 ) -> dict[str, JsonValue]:
     """Check a caller's extra fields for every request. `name` is the option's name, for errors.
 
-    Raises `ConfigError` where it is not JSON or names a field in `reserved`.
+    Raises `ConfigError` where it is not JSON or names a field in `reserved_fields`.
     """
     if not isinstance(extra_body, Mapping | None):
         raise ConfigError(f"{name} must be a mapping of fields to values, not {extra_body!r}")
     extra = dict(extra_body or {})
-    wrong = extra.keys() & set(reserved)
+    wrong = extra.keys() & set(reserved_fields)
     if wrong:
         raise ConfigError(f"{name} must not contain {', '.join(sorted(wrong))}: the request sets it")
     try:

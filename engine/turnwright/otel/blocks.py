@@ -119,7 +119,7 @@ class AttemptBlock(SpanBlock):
         tracer: trace.Tracer,
         work: AttemptWork,
         about: Mapping[str, Value],
-        measured: Instruments,
+        instruments: Instruments,
         *,
         add_usage: Callable[[Usage], None],
         full: bool,
@@ -139,7 +139,7 @@ class AttemptBlock(SpanBlock):
         content_of = partial(_describe_request, work) if full else None
         super().__init__(tracer, name, trace.SpanKind.CLIENT, attributes, content_of=content_of)
         self._work = work
-        self._measured = measured
+        self._measured = instruments
         self._add_usage = add_usage
         self._full = full
 
@@ -153,19 +153,19 @@ class AttemptBlock(SpanBlock):
                 self._record_content(lambda: {names.OUTPUT: content.output_of(reply)})
         elif not work.error:
             span.set_attribute(names.INTERRUPTED, value=True)
-        measured = self._record_response(response)
+        measures = self._record_response(response)
         if work.usage is not None:
             tell_usage(span, work.usage)
-            self._measured.used(work.usage, response.cache_creation_input_tokens, measured)
+            self._measured.used(work.usage, response.cache_creation_input_tokens, measures)
             self._add_usage(work.usage)
         first = response.time_to_first_chunk
         if first is not None:
-            self._measured.first_chunk.record(first, measured)
+            self._measured.first_chunk.record(first, measures)
         failure = work.error or _empty(work)
         if failure:
             self._record_failure(failure)
-            measured[names.ERROR] = failure
-        self._measured.chat.record(seconds, measured)
+            measures[names.ERROR] = failure
+        self._measured.chat.record(seconds, measures)
 
     def _record_response(self, response: ResponseInfo) -> dict[str, str | int]:
         """Record the provider's details, and return the attributes of the attempt's metrics."""
@@ -187,7 +187,7 @@ class CallBlock(SpanBlock):
     """One execution of a tool, as a span `execute_tool`."""
 
     def __init__(
-        self, tracer: trace.Tracer, work: CallWork, about: Mapping[str, Value], measured: Instruments, *, full: bool
+        self, tracer: trace.Tracer, work: CallWork, about: Mapping[str, Value], instruments: Instruments, *, full: bool
     ) -> None:
         attributes: dict[str, Value] = {
             names.OPERATION: "execute_tool",
@@ -210,12 +210,12 @@ class CallBlock(SpanBlock):
         content_of = (lambda: {names.ARGUMENTS: content.as_json(dict(work.arguments))}) if full else None
         super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, content_of=content_of)
         self._work = work
-        self._measured = measured
+        self._measured = instruments
         self._full = full
 
     def _finish(self, error: BaseException | None, seconds: float) -> None:
         work, span = self._work, self.span
-        measured: dict[str, str | int] = {names.TOOL: work.tool, names.AGENT: str(self._attributes[names.AGENT])}
+        measures: dict[str, str | int] = {names.TOOL: work.tool, names.AGENT: str(self._attributes[names.AGENT])}
         if work.status:
             span.set_attribute(names.STATUS, work.status)
         else:
@@ -225,8 +225,8 @@ class CallBlock(SpanBlock):
         failure = work.error or ("" if not isinstance(error, Exception) or work.status else error_type(error))
         if failure:
             self._record_failure(failure)
-            measured[names.ERROR] = failure
-        self._measured.tool.record(seconds, measured)
+            measures[names.ERROR] = failure
+        self._measured.tool.record(seconds, measures)
 
 
 def describe_rules(decisions: Sequence[RuleDecision]) -> dict[str, Value]:

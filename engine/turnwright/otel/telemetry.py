@@ -69,7 +69,7 @@ class TurnBlock(SpanBlock):
         self,
         tracer: trace.Tracer,
         work: TurnWork,
-        measured: Instruments,
+        instruments: Instruments,
         last: "OrderedDict[str, trace.SpanContext]",
         *,
         full: bool,
@@ -97,7 +97,7 @@ class TurnBlock(SpanBlock):
         content_of = self._prompt if full and work.first_facts else None
         super().__init__(tracer, name, trace.SpanKind.INTERNAL, attributes, links=links, content_of=content_of)
         self._work = work
-        self._measured = measured
+        self._measured = instruments
         self._last = last
         self._full = full
         self._over = work.outcome is not None
@@ -134,8 +134,8 @@ class TurnBlock(SpanBlock):
     def attempt(self, work: AttemptWork) -> AttemptBlock:
         """See `TurnTelemetry.attempt`."""
         if self._attempt_attributes is None:
-            streamed: dict[str, Value] = {names.STREAM: True} if self._streams() else {}
-            self._attempt_attributes = {**self._about, **self._model(), **streamed}
+            stream_attributes: dict[str, Value] = {names.STREAM: True} if self._streams() else {}
+            self._attempt_attributes = {**self._about, **self._model(), **stream_attributes}
         return AttemptBlock(
             self._tracer, work, self._attempt_attributes, self._measured, add_usage=self.used, full=self._full
         )
@@ -189,7 +189,7 @@ class TurnBlock(SpanBlock):
         span.set_attribute(names.TOOL_CALLS, turn.counters.calls)
         if self._usage is not None:
             tell_usage(span, self._usage)
-        measured: dict[str, str | int] = {names.AGENT: work.agent}
+        measures: dict[str, str | int] = {names.AGENT: work.agent}
         failure = ""
         if work.released:
             span.set_attribute(names.RELEASED, work.released)
@@ -204,8 +204,8 @@ class TurnBlock(SpanBlock):
                 self._measured.ended(work)
         if failure:
             self._record_failure(failure)
-            measured[names.ERROR] = failure
-        self._measured.agent.record(seconds, measured)
+            measures[names.ERROR] = failure
+        self._measured.agent.record(seconds, measures)
         self._remember()
 
     def _remember(self) -> None:

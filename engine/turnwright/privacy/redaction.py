@@ -65,7 +65,7 @@ _BEGUN: Final = {
     # A JSON web token. It must start a word, because otherwise too many positions could match.
     "eyJ": r"(?<![\w-]eyJ)[\w-]{8,400}\.eyJ[\w-]{8,8000}\.[\w-]+",
 }
-_FORMS: Final = {begins: re.compile(re.escape(begins) + rest, re.VERBOSE) for begins, rest in _BEGUN.items()}
+_FORMS: Final = {begins: re.compile(re.escape(begins) + pattern, re.VERBOSE) for begins, pattern in _BEGUN.items()}
 
 #: The text between a name and its value, in JSON, in JSON within JSON, in a program or in a settings file.
 _BETWEEN_THEM: Final = r"""\\{0,31}["']?\s{0,8}[:=]{1,3}>?\s{0,8}"""

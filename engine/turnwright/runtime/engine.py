@@ -373,9 +373,9 @@ class Engine(Generic[DepsT]):
         `SessionBusyError`, `TurnConflictError`, `ConfigError` for an agent that cannot run here, and what
         `Driver.drive` raises. How the turn ends is a value.
         """
-        turn_id, supplied = id_of(options), self._supplied(agent, deps)
+        turn_id, supplies = id_of(options), self._supplied(agent, deps)
         new_turn = await self._begin(turn_id, agent, prompt, options)
-        return cast("TurnResult[OutT]", await self._drive_new(turn_id, new_turn, supplied))
+        return cast("TurnResult[OutT]", await self._drive_new(turn_id, new_turn, supplies))
 
     @async_block("async with engine.stream(...) as events:` and in it `async for event in events:")
     async def stream(
@@ -396,10 +396,10 @@ class Engine(Generic[DepsT]):
         """
         from .turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
 
-        turn_id, supplied = id_of(options), self._supplied(agent, deps)
+        turn_id, supplies = id_of(options), self._supplied(agent, deps)
         with self._hub.follow(turn_id, subagents=subagents) as events:
             new_turn = await self._begin(turn_id, agent, prompt, options)
-            drive = partial(self._drive_new, turn_id, new_turn, supplied)
+            drive = partial(self._drive_new, turn_id, new_turn, supplies)
             if new_turn is not None and self._runtime.embedded:
                 async with driven_stream(turn_id, events, drive) as stream:
                     yield cast("TurnStream[OutT]", stream)
@@ -421,11 +421,11 @@ class Engine(Generic[DepsT]):
         dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
-        supplied = self._supplied(agent, deps)
+        supplies = self._supplied(agent, deps)
         if self._runtime.embedded:
             turn_id = id_of(options)
             new_turn = await self._begin(turn_id, agent, prompt, options)
-            self._background.start(turn_id, new_turn, supplied)
+            self._background.start(turn_id, new_turn, supplies)
         else:
             turn_id = await self.submit(agent, prompt, **options)
         return self._handle(turn_id, agent, deps)
@@ -449,7 +449,7 @@ class Engine(Generic[DepsT]):
         with the same runtime. It makes the dependencies. Takes the options of `run`, and raises what `run` does.
         """
         turn_id = id_of(options)
-        if await self._begin(turn_id, agent, prompt, options, driven=False) is not None:
+        if await self._begin(turn_id, agent, prompt, options, is_driven=False) is not None:
             from .submitted_turns import submit_new  # noqa: PLC0415 (most engines have no runtime)
 
             await submit_new(self._runtime, turn_id)
@@ -516,9 +516,9 @@ class Engine(Generic[DepsT]):
         has the turn.
         """
         need_root(turn_id)
-        fold, supplied = await self._read(turn_id), self._supplied(agent, deps)
+        fold, supplies = await self._read(turn_id), self._supplied(agent, deps)
         return self._typed(
-            await self._resume(fold, answers, supplied, **signature), agent or self._registered_agent(fold)
+            await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
         )
 
     async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
@@ -731,12 +731,12 @@ class Engine(Generic[DepsT]):
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        supplied, fold = self._supplied(agent, deps), await self._read(turn_id)
+        supplies, fold = self._supplied(agent, deps), await self._read(turn_id)
         below = await unfinished_below(self._open_store, turn_id, fold.facts) if subagents else {}
 
         async def drive() -> TurnResult:
             return self._typed(
-                await self._resume(fold, answers, supplied, **signature), agent or self._registered_agent(fold)
+                await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
             )
 
         last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
@@ -1134,21 +1134,21 @@ class Engine(Generic[DepsT]):
             raise ConfigError(f"turn {turn_id} is a turn of agent {row.agent!r}, not of {agent.name!r}")
         if not self._runtime.embedded:
             return self._typed(await self._turns.run(turn_id), agent)
-        started = self._started(turn_id)
-        if started is None:
+        started_turn = self._started(turn_id)
+        if started_turn is None:
             if not await self._work.is_due(turn_id):
                 return self._typed(await current_result(self._open_store, turn_id), agent)
-            started = self._background.start(turn_id, None, self._supplied(agent, deps))
-        return self._typed(await started.wait(), agent)
+            started_turn = self._background.start(turn_id, None, self._supplied(agent, deps))
+        return self._typed(await started_turn.wait(), agent)
 
     async def _answer_here(
         self, turn_id: str, agent: AnyAgent, deps: object, answers: Answers, **signature: Unpack[SignatureOptions]
     ) -> None:
         """Answer a paused turn. A task of this engine drives it on, or the workers of its runtime do."""
-        supplied = self._supplied(agent, deps)
-        fold = await self._post_answers(turn_id, answers, supplied, **signature)
+        supplies = self._supplied(agent, deps)
+        fold = await self._post_answers(turn_id, answers, supplies, **signature)
         if self._runtime.embedded:
-            self._background.start(turn_id, None, supplied)
+            self._background.start(turn_id, None, supplies)
         else:
             await self._runtime.submit(turn_id, fold.segment)
 
@@ -1156,26 +1156,28 @@ class Engine(Generic[DepsT]):
         self,
         turn_id: str,
         answers: Answers,
-        supplied: Supplied | None = None,
+        supplies: Supplied | None = None,
         **signature: Unpack[SignatureOptions],
     ) -> JournalFold:
-        """Post answers to a paused turn, and return its journal. `supplied` is what its driver here will have."""
-        signed = sign(self.setup.now(), **signature)
+        """Post answers to a paused turn, and return its journal. `supplies` is what its driver here will have."""
+        signature_fields = sign(self.setup.now(), **signature)
         need_root(turn_id)
         fold = await self._read(turn_id)
-        if supplied is not None:
-            self._need_supplied(fold, supplied)
-        await need_usable(self._open_store, fold, await self._post(fold, answers, signed), signed.by)
+        if supplies is not None:
+            self._need_supplied(fold, supplies)
+        await need_usable(
+            self._open_store, fold, await self._post(fold, answers, signature_fields), signature_fields.by
+        )
         return fold
 
-    async def _post(self, fold: JournalFold, answers: Answers, signed: Signature) -> dict[str, Answer]:
+    async def _post(self, fold: JournalFold, answers: Answers, signature_fields: Signature) -> dict[str, Answer]:
         return await post_answers(
             self._open_store,
             fold,
             answers,
             now=self.setup.now(),
             tools=self.setup.tools_in_turn(fold.turn_id, fold.started),
-            signature=signed,
+            signature=signature_fields,
             judge=self._judge_answers,
         )
 
@@ -1200,42 +1202,42 @@ class Engine(Generic[DepsT]):
         self,
         fold: JournalFold,
         answers: Answers | None,
-        supplied: Supplied = NOTHING_SUPPLIED,
+        supplies: Supplied = NOTHING_SUPPLIED,
         **signature: Unpack[SignatureOptions],
     ) -> TurnResult:
         """Resume a turn whose journal was read. See `resume`."""
-        turn_id, turn, signed = fold.turn_id, fold.machine.turn, sign(self.setup.now(), **signature)
+        turn_id, turn, signature_fields = fold.turn_id, fold.machine.turn, sign(self.setup.now(), **signature)
         need_root(turn_id)
-        self._need_supplied(fold, supplied)
+        self._need_supplied(fold, supplies)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.run(turn_id, fold=fold, supplied=supplied)
-        seq, items = fold.seq, await self._post(fold, answers, signed)
+            return await self._turns.run(turn_id, fold=fold, supplies=supplies)
+        seq, items = fold.seq, await self._post(fold, answers, signature_fields)
         while True:
             with suppress(TurnBusyError):
-                result = await self._turns.run(turn_id, fold=fold, supplied=supplied)
+                result = await self._turns.run(turn_id, fold=fold, supplies=supplies)
                 break
             await anyio.sleep(self.setup.poll_interval)
-        await need_accepted(self._open_store, fold, result, items, signed.by, after=seq)
+        await need_accepted(self._open_store, fold, result, items, signature_fields.by, after=seq)
         return result
 
     async def _begin(
-        self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, driven: bool = True
+        self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, is_driven: bool = True
     ) -> NewTurnClaim | None:
         """Write a new turn. Returns None if the option `id` names a turn with the same request."""
         await self._subscribe()
-        plain, driven = cast("Agent", agent), driven and self._runtime.embedded
+        plain, is_driven = cast("Agent", agent), is_driven and self._runtime.embedded
         return await start_turn(
-            self._open_store, self.setup, turn_id, plain, prompt, options, listeners=self._hub, driven=driven
+            self._open_store, self.setup, turn_id, plain, prompt, options, listeners=self._hub, driven=is_driven
         )
 
-    async def _drive_new(self, turn_id: str, new_turn: NewTurnClaim | None, supplied: Supplied) -> TurnResult:
+    async def _drive_new(self, turn_id: str, new_turn: NewTurnClaim | None, supplies: Supplied) -> TurnResult:
         """Drive a turn that was just written, or that an equal start has written, until it ends or pauses."""
         if new_turn is None and self._runtime.embedded:
-            result = await self._work.drive_or_wait(turn_id, supplied)
+            result = await self._work.drive_or_wait(turn_id, supplies)
         else:
-            result = await self._turns.run(turn_id, new_turn, None, supplied)
-        return self._typed(result, supplied.agent)
+            result = await self._turns.run(turn_id, new_turn, None, supplies)
+        return self._typed(result, supplies.agent)
 
     async def _read(self, turn_id: str) -> JournalFold:
         """Read a turn's journal. Raises `TurnNotFoundError`."""
@@ -1249,15 +1251,15 @@ class Engine(Generic[DepsT]):
         """
         return Supplied(cast("Agent | None", agent), deps_given(deps, self.setup, here=self._runtime.embedded))
 
-    def _need_supplied(self, fold: JournalFold, supplied: Supplied) -> None:
+    def _need_supplied(self, fold: JournalFold, supplies: Supplied) -> None:
         """Raise for another turn's agent, and for code or dependencies that this process will miss.
 
         So no answer is written that nobody here can act on.
         """
-        need_agent(fold, supplied.agent)
+        need_agent(fold, supplies.agent)
         if self._runtime.embedded and fold.machine.turn.state.outcome is None:
-            self.setup.code_for(fold.turn_id, fold.started.agent, supplied.agent)
-            self.setup.need_supplied(fold.turn_id, fold.started, supplied)
+            self.setup.code_for(fold.turn_id, fold.started.agent, supplies.agent)
+            self.setup.need_supplied(fold.turn_id, fold.started, supplies)
 
     def _typed(self, result: TurnResult, agent: AnyAgent | None) -> TurnResult:
         """Return the result with its answer in the agent's type. Raises `ConfigError` if it no longer fits."""
@@ -1327,8 +1329,8 @@ class Engine(Generic[DepsT]):
 
     async def _pass_on(self, turn_id: str) -> None:
         """Give the driver of a turn that was just started what was posted before it opened the turn."""
-        started = self._started(turn_id)
-        new_turn = None if started is None else started.new_turn  # its driver may end while the inbox is read
+        started_turn = self._started(turn_id)
+        new_turn = None if started_turn is None else started_turn.new_turn  # its driver may end while the inbox is read
         if new_turn is not None:
             new_turn.claim.waiting = await self.store.inbox(turn_id)
 
@@ -1386,8 +1388,8 @@ class Engine(Generic[DepsT]):
         )
 
     def _is_driven_here(self, turn_id: str) -> bool:
-        started = self._started(turn_id)
-        return self._turns.is_driven(turn_id) or (started is not None and started.new_turn is not None)
+        started_turn = self._started(turn_id)
+        return self._turns.is_driven(turn_id) or (started_turn is not None and started_turn.new_turn is not None)
 
 
 class _OpenedModels:

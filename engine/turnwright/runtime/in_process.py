@@ -59,11 +59,11 @@ class InProcessTurns:
         turn_id: str,
         new_turn: NewTurnClaim | None = None,
         fold: JournalFold | None = None,
-        supplied: Supplied = NOTHING_SUPPLIED,
+        supplies: Supplied = NOTHING_SUPPLIED,
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
         try:
-            rests = await self._driver.drive(turn_id, new_turn, fold=fold, supplied=supplied)
+            rests = await self._driver.drive(turn_id, new_turn, fold=fold, supplies=supplies)
         except BaseException as error:
             await self._close_followers(turn_id, error)
             raise
@@ -74,20 +74,20 @@ class InProcessTurns:
             return rests
         while True:
             # Another process may have an answer and drive the turn on. Its next end or pause is awaited.
-            driven = await self._store.is_driven(turn_id)
+            is_driven = await self._store.is_driven(turn_id)
             result = await current_result(self._store, turn_id)
-            if result.outcome is not None or result.paused or not driven:
+            if result.outcome is not None or result.paused or not is_driven:
                 return result
             await anyio.sleep(self._setup.poll_interval)
 
-    async def drive_or_wait(self, turn_id: str, supplied: Supplied = NOTHING_SUPPLIED) -> TurnResult:
+    async def drive_or_wait(self, turn_id: str, supplies: Supplied = NOTHING_SUPPLIED) -> TurnResult:
         """Wait until a turn ends or pauses, and drive it while nobody else does.
 
         A turn that another driver has is looked at every `poll_interval` seconds.
         """
         while await self.is_due(turn_id):
             try:
-                return await self.run(turn_id, supplied=supplied)
+                return await self.run(turn_id, supplies=supplies)
             except (TurnBusyError, LeaseLostError):
                 await anyio.sleep(self._setup.poll_interval)
         return await current_result(self._store, turn_id)
@@ -123,11 +123,11 @@ class InProcessTurns:
         turn_id: str,
         segment: int,
         *,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
         on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
-        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned, on_claim))
+        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned_drivers, on_claim))
 
     async def drive_claimed(self, claim: Claim) -> TurnStatus:
         """See `WorkerApi.drive_claimed`."""
@@ -165,20 +165,22 @@ class InProcessTurns:
         self,
         turn_id: str,
         segment: int,
-        abandoned: AbandonedDrivers,
+        abandoned_drivers: AbandonedDrivers,
         on_claim: Callable[[int], None] | None,
         on_open: Callable[[], None] | None,
     ) -> TurnResult | None:
         row = await self._store.get(turn_id)
         # An earlier attempt may have continued into the next segment, if the answer came before it paused.
-        may_be_ahead = row.owner is not None and row.epoch in abandoned.epochs
+        may_be_ahead = row.owner is not None and row.epoch in abandoned_drivers.epochs
         fold = None if may_be_ahead else await JournalFold.read(self._store, turn_id)
         if fold is not None and fold.segment > segment:
             return None
-        if row.owner is not None and row.owner == self._store.owner and abandoned.covers(row.owner, row.epoch):
+        if row.owner is not None and row.owner == self._store.owner and abandoned_drivers.covers(row.owner, row.epoch):
             for earlier in self._jobs.get(turn_id, ()):
                 earlier.cancel()
-        return await self._drive_in_job(turn_id, on_open, abandoned=abandoned, on_claim=on_claim, fold=fold)
+        return await self._drive_in_job(
+            turn_id, on_open, abandoned_drivers=abandoned_drivers, on_claim=on_claim, fold=fold
+        )
 
     async def _drive_in_job(
         self,
@@ -186,7 +188,7 @@ class InProcessTurns:
         on_open: Callable[[], None] | None,
         *,
         claim: Claim | None = None,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
         on_claim: Callable[[int], None] | None = None,
         fold: JournalFold | None = None,
     ) -> TurnResult | None:
@@ -203,7 +205,12 @@ class InProcessTurns:
             scopes.append(scope)
             try:
                 result = await self._driver.drive(
-                    turn_id, claim=claim, abandoned=abandoned, on_claim=on_claim, on_open=report_open, fold=fold
+                    turn_id,
+                    claim=claim,
+                    abandoned_drivers=abandoned_drivers,
+                    on_claim=on_claim,
+                    on_open=report_open,
+                    fold=fold,
                 )
             except BaseException as error:
                 await self._close_followers(turn_id, error)
@@ -221,14 +228,14 @@ class InProcessTurns:
         status = (await self._store.get(turn_id)).status
         return TurnStatus(status.state, status.reason)
 
-    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
+    async def abort(self, turn_id: str, *, abandoned_drivers: AbandonedDrivers = NONE_ABANDONED) -> None:
         """See `WorkerApi.abort`."""
         row = await self._store.get(turn_id)
         if row.status.outcome is not None:
             return
         await self.stop(turn_id)
-        if row.owner is not None and abandoned.covers(row.owner, row.epoch):
-            await end_turn(self._store, turn_id, self._hub, abandoned=abandoned)
+        if row.owner is not None and abandoned_drivers.covers(row.owner, row.epoch):
+            await end_turn(self._store, turn_id, self._hub, abandoned_drivers=abandoned_drivers)
 
     async def job(self, turn_id: str) -> Job:
         """See `WorkerApi.job`."""

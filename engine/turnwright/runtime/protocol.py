@@ -66,14 +66,14 @@ class WorkerApi(Protocol):
         turn_id: str,
         segment: int,
         *,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
         on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """Drive a turn until it ends or pauses. A job for an earlier segment does nothing.
 
-        `abandoned` covers earlier attempts at the same job: the turn is taken from them even if they live. If one of
-        them continued into the next segment, so does this attempt. An earlier attempt in this process is stopped first.
-        `on_claim` is called with the epoch of each claim of this attempt.
+        `abandoned_drivers` covers earlier attempts at the same job: the turn is taken from them even if they live. If
+        one of them continued into the next segment, so does this attempt. An earlier attempt in this process is
+        stopped first. `on_claim` is called with the epoch of each claim of this attempt.
 
         If the task is canceled, the turn is released, and others may resume it at once. Raises `CannotRunError` if its
         tools or its model are missing here, `LeaseLostError`, `TurnNotFoundError`, `StoreError`, and `TurnBusyError`
@@ -89,10 +89,10 @@ class WorkerApi(Protocol):
         """Return a turn's status. Raises `TurnNotFoundError`."""
         ...
 
-    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
+    async def abort(self, turn_id: str, *, abandoned_drivers: AbandonedDrivers = NONE_ABANDONED) -> None:
         """Abort a turn: here if it is paused or released, else by its driver. An ended turn stays as it is.
 
-        Drivers in `abandoned` do not count as drivers. Raises `TurnNotFoundError` and `StoreError`.
+        Drivers in `abandoned_drivers` do not count as drivers. Raises `TurnNotFoundError` and `StoreError`.
         """
         ...
 

@@ -26,10 +26,10 @@ class StartedTurn:
 
     __slots__ = ("_done", "_error", "_result", "again", "id", "new_turn", "scope", "supplied", "task")
 
-    def __init__(self, turn_id: str, new_turn: NewTurnClaim | None, supplied: Supplied) -> None:
+    def __init__(self, turn_id: str, new_turn: NewTurnClaim | None, supplies: Supplied) -> None:
         self.id = turn_id
         self.new_turn = new_turn
-        self.supplied = supplied
+        self.supplied = supplies
         self.again = False
         self.scope = anyio.CancelScope()
         self.task: object = None
@@ -72,14 +72,14 @@ class StartedTurns:
         return self._running.get(turn_id)
 
     def start(
-        self, turn_id: str, new_turn: NewTurnClaim | None = None, supplied: Supplied = NOTHING_SUPPLIED
+        self, turn_id: str, new_turn: NewTurnClaim | None = None, supplies: Supplied = NOTHING_SUPPLIED
     ) -> StartedTurn:
         """Drive a turn in a new task, or once more in the task that drives it."""
         turn = self._running.get(turn_id)
         if turn is not None:
             turn.again = True
             return turn
-        turn = self._running[turn_id] = StartedTurn(turn_id, new_turn, supplied)
+        turn = self._running[turn_id] = StartedTurn(turn_id, new_turn, supplies)
         turn.task = spawn(partial(self._run, turn))
         return turn
 

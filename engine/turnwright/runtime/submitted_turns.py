@@ -43,7 +43,7 @@ class SubmittedTurns:
         turn_id: str,
         new_turn: NewTurnClaim | None = None,
         fold: JournalFold | None = None,  # noqa: ARG002 (as `InProcessTurns`)
-        supplied: Supplied = NOTHING_SUPPLIED,  # noqa: ARG002 (likewise: the workers have their own)
+        supplies: Supplied = NOTHING_SUPPLIED,  # noqa: ARG002 (likewise: the workers have their own)
     ) -> TurnResult:
         """Submit a turn, and wait until it ends or pauses. Canceling the wait does not stop the turn.
 
@@ -71,7 +71,7 @@ class SubmittedTurns:
             await self._runtime.submit(job.turn, job.segment)
 
     async def _wait_for(self, turn_id: str) -> TurnResult:
-        unchanged, last, times_asked = 0, -1.0, 0
+        unchanged_count, last, times_asked = 0, -1.0, 0
         async with self._store.watching(turn_id) as wait_for_change:
             while True:
                 row = await self._store.get(turn_id)
@@ -80,10 +80,10 @@ class SubmittedTurns:
                 resting = row.status.state is State.PAUSED and not await self._here.is_due(turn_id)
                 if resting and not await self._store.is_driven(turn_id):
                     break
-                unchanged = unchanged + 1 if row.updated_at == last else 0
+                unchanged_count = unchanged_count + 1 if row.updated_at == last else 0
                 last = row.updated_at
-                if unchanged >= _LOOKS and not await self._store.is_driven(turn_id):
-                    unchanged = 0
+                if unchanged_count >= _LOOKS and not await self._store.is_driven(turn_id):
+                    unchanged_count = 0
                     await self._raise_if_given_up(turn_id)
                     times_asked += 1
                     if times_asked == _ASKED:

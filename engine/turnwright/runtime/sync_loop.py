@@ -81,13 +81,13 @@ class SyncLoop:
 
         values: asyncio.Queue[tuple[T, ...]] = asyncio.Queue()
         is_open = asyncio.Event()
-        entered, task = False, None
+        has_entered, task = False, None
 
         async def read() -> None:
-            nonlocal entered
+            nonlocal has_entered
             try:
                 async with open_stream() as stream:
-                    entered = True
+                    has_entered = True
                     is_open.set()
                     async for value in stream:
                         values.put_nowait((value,))
@@ -110,12 +110,12 @@ class SyncLoop:
 
         try:
             self.run(begin, instead=instead)
-            if entered:
+            if has_entered:
                 yield iterate()
         finally:
             if task is not None:
                 self.run(partial(end, task), instead=instead)
-        if task is not None and (not entered or not task.cancelled()):
+        if task is not None and (not has_entered or not task.cancelled()):
             task.result()
 
     def _end(self, task: "asyncio.Task[T] | None") -> None:

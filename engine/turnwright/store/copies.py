@@ -90,22 +90,22 @@ def _status(turn: Turn) -> dict[str, object]:
     }
 
 
-def _compare(seq: int, values: Mapping[str, object], expected: Mapping[str, object]) -> None:
-    for name, expected_value in expected.items():
+def _compare(seq: int, values: Mapping[str, object], expected_values: Mapping[str, object]) -> None:
+    for name, expected_value in expected_values.items():
         value = values.get(name)
         if value != expected_value:
             raise InvalidJournalError(seq, f"its column {name} is {value!r}, and the facts lead to {expected_value!r}")
 
 
-def _check_time(append: AppendColumns, wrote: Sequence[Fact], created: object) -> None:
+def _check_time(append: AppendColumns, wrote: Sequence[Fact], created_at: object) -> None:
     """Check a time with that in the facts. The first append has the time at which the turn was created."""
     at = append.values["at"]
     if not is_time(at):
         raise InvalidJournalError(append.first, f"its column at is {at!r}, and no time")
-    if created is not None and at != created:
-        raise InvalidJournalError(append.first, f"its column at is {at!r}, and the turn was created at {created!r}")
+    if created_at is not None and at != created_at:
+        raise InvalidJournalError(append.first, f"its column at is {at!r}, and the turn was created at {created_at!r}")
     for fact in wrote:
-        if isinstance(fact, StepStarted) and fact.started_at and created is None:
+        if isinstance(fact, StepStarted) and fact.started_at and created_at is None:
             start = datetime.fromisoformat(fact.started_at).timestamp()
             if not start - _TOLERANCE <= at <= start + _TOLERANCE:
                 raise InvalidJournalError(append.first, f"its column at is {at!r}, and its step began at {start!r}")
@@ -131,13 +131,13 @@ def _check_epochs(appends: Sequence[AppendColumns], now: object, last: int) -> N
 
 def _check_order(facts: Sequence[tuple[int, Fact]], columns: TurnColumns) -> None:
     """Check that the times of appends are as far apart as their facts at least."""
-    elapsed = [fact.elapsed for _, fact in facts]
+    times = [fact.elapsed for _, fact in facts]
     time_rows = [
-        (append.first, append.values["at"], elapsed[append.first - 1], elapsed[append.last - 1])
+        (append.first, append.values["at"], times[append.first - 1], times[append.last - 1])
         for append in columns.appends
     ]
     if "updated_at" in columns.turn:
-        time_rows.append((len(facts), columns.turn["updated_at"], elapsed[-1], elapsed[-1]))
+        time_rows.append((len(facts), columns.turn["updated_at"], times[-1], times[-1]))
     for (_, before, _, start), (seq, at, end, _) in pairwise(time_rows):
         if not is_time(before) or not is_time(at) or at < before + (end - start) - _TOLERANCE:
             raise InvalidJournalError(

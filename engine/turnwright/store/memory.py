@@ -103,9 +103,9 @@ class MemoryStore:
     owner = "memory"
 
     def __init__(self) -> None:
-        own = type(self)
+        store_type = type(self)
         #: A subclass that overrides these methods may suspend in them.
-        self.inline = own.append is MemoryStore.append and own.inbox is MemoryStore.inbox
+        self.inline = store_type.append is MemoryStore.append and store_type.inbox is MemoryStore.inbox
         #: In the order in which they were made.
         self._turns: dict[str, _StoredTurn] = {}
         #: The root turns that may be due: neither ended nor paused, or with an inbox, or expired.
@@ -148,11 +148,11 @@ class MemoryStore:
         turn = self._stored(turn_id)
         if turn_id in self._driven and not abandoned.covers(turn.owner or NOBODY, turn.epoch):
             raise TurnBusyError(turn_id, "this process")
-        crashed = turn.owner is not None
+        has_crashed = turn.owner is not None
         turn.epoch, turn.owner = turn.epoch + 1, self.owner
         self._driven.add(turn_id)
         waiting = list(turn.inbox.values())
-        return Claim(turn_id, turn.epoch, turn.seq, crashed=crashed, unrecorded_owner=self.owner, waiting=waiting)
+        return Claim(turn_id, turn.epoch, turn.seq, crashed=has_crashed, unrecorded_owner=self.owner, waiting=waiting)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         turn = self._turns.get(claim.turn)
@@ -366,8 +366,8 @@ class MemoryStore:
 
     async def count_notices(self) -> NoticeCounts:
         """See `OutboxStore.count_notices`."""
-        failed = sum(notice.next_at is None for notice in self._notices.values())
-        return NoticeCounts(len(self._notices) - failed, failed)
+        failed_count = sum(notice.next_at is None for notice in self._notices.values())
+        return NoticeCounts(len(self._notices) - failed_count, failed_count)
 
     async def retry_notices(self) -> int:
         """See `OutboxStore.retry_notices`."""

@@ -110,10 +110,10 @@ class MemorySummaries(SqliteSummaries):
             if tag and isinstance(self._store, AnnotationStore):
                 turns = [turn for (turn,) in self._db.execute("SELECT turn_id FROM turns").fetchall()]
                 entries = await self._store.annotations(turns)
-                tagged = [(entry.turn, entry.name) for entry in entries if entry.kind == "tag"]
+                tags = [(entry.turn, entry.name) for entry in entries if entry.kind == "tag"]
                 with immediate(self._db):
                     self._db.execute("DELETE FROM annotations")
-                    self._db.executemany("INSERT INTO annotations VALUES (?, 'tag', ?, NULL, '', 0)", tagged)
+                    self._db.executemany("INSERT INTO annotations VALUES (?, 'tag', ?, NULL, '', 0)", tags)
 
     async def _copy_all(self) -> None:
         new: list[TurnRow] = []

@@ -57,7 +57,7 @@ class NoticedFact(NamedTuple):
 
 def noticed_facts(turn_id: str, facts: Iterable[f.Fact], seq: int) -> Sequence[NoticedFact]:
     """Return the facts after fact `seq` that subscribers are notified of: those of root turns alone."""
-    noticed: Sequence[NoticedFact] = ()
+    notices: Sequence[NoticedFact] = ()
     for place, fact in enumerate(facts, seq + 1):
         kind = _KINDS.get(type(fact))
         if kind is None or ":" in turn_id:
@@ -66,8 +66,8 @@ def noticed_facts(turn_id: str, facts: Iterable[f.Fact], seq: int) -> Sequence[N
             interrupt.kind is InterruptKind.RESULT for interrupt in fact.interrupts
         ):
             continue
-        noticed = (*noticed, NoticedFact(place, kind))
-    return noticed
+        notices = (*notices, NoticedFact(place, kind))
+    return notices
 
 
 #: The kinds of notices: a call waits for its result, the turn paused, the turn ended.

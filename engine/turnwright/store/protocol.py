@@ -381,13 +381,13 @@ class Store(Protocol):
         should do it in a query.
         """
         rows = [row for row in reversed(await self.turns(live=True)) if root_of(row.id) == row.id]
-        requested = {item.turn for item in await self.requests(*RESUMING_KINDS)}
+        requested_turns = {item.turn for item in await self.requests(*RESUMING_KINDS)}
         living: dict[str, bool] = {}
         due_turns: list[DueTurn] = []
         for row in rows:
             if len(due_turns) == limit:
                 break
-            if row.id in skipped or not (row.fault or row.id in requested or is_due(row, now)):
+            if row.id in skipped or not (row.fault or row.id in requested_turns or is_due(row, now)):
                 continue
             try:
                 if row.fault:

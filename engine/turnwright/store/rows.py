@@ -50,7 +50,23 @@ def turn_row(row: Columns) -> TurnRow:
     The columns: id, session, agent, model, times of creation and last write, epoch, owner, state, steps, tool calls,
     reason, whether it is live, number, due time.
     """
-    turn, session, agent, model, created, updated, epoch, owner, state, steps, calls, reason, live, number, due_at = row
+    (
+        turn,
+        session,
+        agent,
+        model,
+        created_at,
+        updated_at,
+        epoch,
+        owner,
+        state,
+        steps,
+        calls,
+        reason,
+        live,
+        number,
+        due_at,
+    ) = row
     try:
         status = Status(
             _state(state),
@@ -67,8 +83,8 @@ def turn_row(row: Columns) -> TurnRow:
             None if session is None else _text("session", session),
             _text("agent", agent),
             _text("model", model),
-            _time("created_at", created),
-            _time("updated_at", updated),
+            _time("created_at", created_at),
+            _time("updated_at", updated_at),
             epoch,
             None if owner is None else _text("owner", owner),
             status.of_epoch(epoch),
@@ -81,7 +97,7 @@ def turn_row(row: Columns) -> TurnRow:
                 for name, text in {"session": session, "agent": agent, "model": model}.items()
                 if _is_text(text)
             },
-            **{name: at for name, at in {"created_at": created, "updated_at": updated}.items() if is_time(at)},
+            **{name: at for name, at in {"created_at": created_at, "updated_at": updated_at}.items() if is_time(at)},
             "number": _order(number),
         }
         return replace(TurnRow.damaged(turn if _is_text(turn) else f"?{number}", str(error)), **readable_columns)
@@ -92,13 +108,13 @@ def session_info(row: Columns) -> SessionInfo:
 
     A damaged column gets an empty value.
     """
-    session, title, turns, created, updated, open_turn, number = row
+    session, title, turns, created_at, updated_at, open_turn, number = row
     return SessionInfo(
         id=session if _is_text(session) else "",
         title=title if _is_text(title) else "",
         turns=turns if _is_count(turns) else 0,
-        created_at=float(created) if is_time(created) else 0.0,
-        updated_at=float(updated) if is_time(updated) else 0.0,
+        created_at=float(created_at) if is_time(created_at) else 0.0,
+        updated_at=float(updated_at) if is_time(updated_at) else 0.0,
         open_turn=open_turn if _is_text(open_turn) else None,
         number=_order(number),
     )
@@ -160,9 +176,13 @@ def claim_spans_of(turn: str, rows: Iterable[Columns], where: str) -> list[Claim
     try:
         return [
             ClaimSpan(
-                _count("seq", first), _count("epoch", epoch), _text("owner", owner), _time("at", at), _time("at", ended)
+                _count("seq", first),
+                _count("epoch", epoch),
+                _text("owner", owner),
+                _time("at", at),
+                _time("at", ended_at),
             )
-            for first, epoch, owner, at, ended in rows
+            for first, epoch, owner, at, ended_at in rows
         ]
     except ValueError as error:
         raise UnreadableTurnError(turn, f"the record of its drivers: {error}", where=where) from error

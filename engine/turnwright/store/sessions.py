@@ -43,9 +43,9 @@ def default_title(prompt: str) -> str:
     line = next(filter(None, lines), "")
     if len(line) <= _MOST_DEFAULT:
         return line
-    cut = line[: _MOST_DEFAULT - 3]
-    words = cut if line[len(cut)] == " " else cut.rpartition(" ")[0]
-    return (words if len(words) >= _MOST_DEFAULT // 2 else cut).rstrip() + "..."
+    beginning = line[: _MOST_DEFAULT - 3]
+    words = beginning if line[len(beginning)] == " " else beginning.rpartition(" ")[0]
+    return (words if len(words) >= _MOST_DEFAULT // 2 else beginning).rstrip() + "..."
 
 
 def checked_title(title: str) -> str:

@@ -155,7 +155,7 @@ class SqlAnnotations(SqlTables):
         places = {turn_id: place for place, turn_id in enumerate(dict.fromkeys(turn_ids))}
         rows = await self._rows((_ANNOTATIONS, {"texts": json.dumps([*places])}))
         rows.sort(key=lambda row: places[row[0]])
-        return [Annotation(turn, AnnotationKind(kind), *rest) for turn, kind, *rest in rows]
+        return [Annotation(turn, AnnotationKind(kind), *columns) for turn, kind, *columns in rows]
 
 
 _COLUMNS: Final = "name, turn_id, seq, kind, at, tries, next_at, error"
@@ -185,8 +185,8 @@ class SqlOutbox(SqlTables):
             return []
         async with self._writing() as run:
             rows = (await run(f"SELECT n, {_COLUMNS} {_DUE} {{locked}}", values)).rows
-            leased = {"until": until, "numbers": json.dumps([row[0] for row in rows])}
-            await run("UPDATE {prefix}outbox SET next_at = :until WHERE n IN ({numbers})", leased)
+            lease = {"until": until, "numbers": json.dumps([row[0] for row in rows])}
+            await run("UPDATE {prefix}outbox SET next_at = :until WHERE n IN ({numbers})", lease)
         return [NoticeRow(*row[1:]) for row in rows]
 
     async def delivered(self, notice: NoticeRow) -> None:

@@ -111,16 +111,16 @@ def _where(turn_filter: TurnFilter, search: Search, *, ended: bool = False) -> Q
     if turn_filter.outcome in (PAUSED, UNFINISHED):
         clauses.append(f"number IN ({{live}} AND state {'=' if turn_filter.outcome == PAUSED else '<>'} 'PAUSED')")
     if turn_filter.tag:
-        tagged = "{prefix}annotations JOIN {prefix}turns USING (turn_id)"
-        clauses.append(f"number IN (SELECT number FROM {tagged} WHERE kind = 'tag' AND name = :tag)")
+        tags = "{prefix}annotations JOIN {prefix}turns USING (turn_id)"
+        clauses.append(f"number IN (SELECT number FROM {tags} WHERE kind = 'tag' AND name = :tag)")
         values["tag"] = turn_filter.tag
     if ended:
         clauses.append("outcome IS NOT NULL")
-    for name, compared in _COMPARED.items():
+    for name, comparison in _COMPARED.items():
         value = getattr(turn_filter, name)
         if value not in (None, "", PAUSED, UNFINISHED):
-            clauses.append(compared)
-            values[name] = _part(value) if "{like}" in compared else value
+            clauses.append(comparison)
+            values[name] = _part(value) if "{like}" in comparison else value
     if turn_filter.text:
         clauses.append(f"(number IN ({search.matches}) OR {_NAMED})" if search.words else _NAMED)
         values |= {"part": turn_filter.text[:MOST_PART].replace(_BETWEEN, _INSTEAD)} | (
@@ -268,7 +268,7 @@ def summary_row(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     usage, names = summary.usage, summary.names
     agent, model = (_cut_to_bytes(_text(name), _NAME_BYTES) for name in (names.agent, names.model))
     session = None if names.session is None else _text(names.session)
-    compared = (
+    columns = (
         _cut_to_bytes(_text(names.id), _COMPARED_BYTES),
         agent,
         model,
@@ -276,7 +276,7 @@ def summary_row(turn: Unsummarized, summary: TurnSummary) -> dict[str, object]:
     )
     return {
         "turn": turn.id,
-        "names": _BETWEEN.join(name.replace(_BETWEEN, _INSTEAD) for name in compared),
+        "names": _BETWEEN.join(name.replace(_BETWEEN, _INSTEAD) for name in columns),
         "agent": agent,
         "model": model,
         "session": session,
@@ -326,8 +326,8 @@ def tool_rows(summary: TurnSummary) -> list[dict[str, object]]:
 def _tool_calls(rows: Iterable[Columns]) -> dict[str, ToolCalls]:
     """Return the calls of tools from rows like `tool_rows`."""
     return {
-        str(tool): ToolCalls(count_of(calls), count_of(failed), [value / 1e3 for value in integers(millis)])
-        for tool, calls, failed, millis in rows
+        str(tool): ToolCalls(count_of(calls), count_of(failed_count), [value / 1e3 for value in integers(millis)])
+        for tool, calls, failed_count, millis in rows
     }
 
 
@@ -340,9 +340,9 @@ def _unsummarized_of(rows: Iterable[Columns]) -> list[Unsummarized]:
     """Return turns from rows (id, agent, model, session, version, whether it has ended). Damaged names are empty."""
     return [
         Unsummarized(
-            turn, version, bool(ended), TurnNames(turn, _name(agent) or "", _name(model) or "", _name(session))
+            turn, version, bool(ended_at), TurnNames(turn, _name(agent) or "", _name(model) or "", _name(session))
         )
-        for turn, agent, model, session, version, ended in rows
+        for turn, agent, model, session, version, ended_at in rows
         if isinstance(turn, str)
     ]
 
@@ -360,15 +360,28 @@ def _turn_totals(rows: Iterable[Columns]) -> TurnTotals:
 
 
 def _summarized_turn(row: Columns) -> SummarizedTurn:
-    *turn, version, inputs, outputs, cached, reasoning, cost, seconds, fault, below, retries, pauses, prompt, answer = (
-        row
-    )
+    (
+        *turn,
+        version,
+        inputs,
+        outputs,
+        cached_tokens,
+        reasoning,
+        cost,
+        seconds,
+        fault,
+        below,
+        retries,
+        pauses,
+        prompt,
+        answer,
+    ) = row
     if not version or version == UNREAD:
         return SummarizedTurn(turn_row(tuple(turn)))
     usage = Usage(
         input_tokens=count_of(inputs),
         output_tokens=count_of(outputs),
-        cached_tokens=count_of(cached),
+        cached_tokens=count_of(cached_tokens),
         reasoning_tokens=count_of(reasoning),
         cost=number_of(cost),
     )
@@ -382,8 +395,8 @@ def _name(value: object) -> str | None:
 
 
 def _part(text: str) -> str:
-    escaped = re.sub(r"([!%_])", r"!\1", text[:MOST_PART])
-    return f"%{escaped}%"
+    pattern = re.sub(r"([!%_])", r"!\1", text[:MOST_PART])
+    return f"%{pattern}%"
 
 
 def _text(text: str) -> str:

@@ -251,9 +251,9 @@ class _JobGroup:
         self.tasks.append(_Task(self.run(len(self.tasks), job), loop=self._loop))
 
     def _wake(self) -> None:
-        woken, self._woken = self._woken, None
-        if woken is not None and not woken.done():
-            woken.set_result(None)
+        waiter, self._woken = self._woken, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
 
     def start_clock(self) -> None:
         """Start the time of the jobs that have a limit."""

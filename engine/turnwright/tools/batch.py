@@ -45,7 +45,7 @@ class CallReport(Protocol):
         self,
         event: JobOutcome,
         /,
-        *more: JobOutcome,
+        *more_outcomes: JobOutcome,
     ) -> None:
         """Journal the inputs, then return."""
         ...
@@ -207,9 +207,9 @@ class _SideBySide:
         """Whether no further call may start."""
         return self._is_stopped or self._batch.stopping()
 
-    async def _deliver(self, first: JobOutcome, /, *more: JobOutcome) -> Sequence[Job]:
+    async def _deliver(self, first: JobOutcome, /, *more_outcomes: JobOutcome) -> Sequence[Job]:
         """Receive what came in one round: outcomes, and the starts of calls that passed their checks or have a slot."""
-        events = (first, *more)
+        events = (first, *more_outcomes)
         for event in events:
             if not isinstance(event, CallStartedInput):
                 self._take_outcome(event)

@@ -73,11 +73,11 @@ def _find_style(lines: list[str], number: int) -> _Style | None:
     if _OTHER_FIELD.match(line):
         return "other"
     title = line.lower()
-    underlined = number + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[number + 1]) is not None
-    if underlined or title.endswith(":"):
-        word = title.removesuffix(":").strip() if not underlined else title.strip()
+    is_underlined = number + 1 < len(lines) and re.fullmatch(r"-{3,}\s*", lines[number + 1]) is not None
+    if is_underlined or title.endswith(":"):
+        word = title.removesuffix(":").strip() if not is_underlined else title.strip()
         if word in _ARGUMENTS and not line[:1].isspace():
-            return "numpy" if underlined else "google"
+            return "numpy" if is_underlined else "google"
         if word in _OTHERS and not line[:1].isspace():
             return "other"
     return None

@@ -59,8 +59,8 @@ class ArgumentCheck:
             for fault in self._validator.iter_errors(thawed(arguments))
         ]
         if faults:
-            more = [f"- and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
-            raise ToolInputError("\n".join(["invalid arguments:", *faults[:_MOST_FAULTS], *more]))
+            more_lines = [f"- and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
+            raise ToolInputError("\n".join(["invalid arguments:", *faults[:_MOST_FAULTS], *more_lines]))
 
 
 class _Part:

@@ -151,8 +151,8 @@ def _explain_error(spec: str, error: BaseException, file: str | None) -> ConfigE
         text = error.msg
     else:
         frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        own = [frame for frame in frames if frame.filename == file]
-        last = (own or frames)[-1] if frames else None
+        own_frames = [frame for frame in frames if frame.filename == file]
+        last = (own_frames or frames)[-1] if frames else None
         where = f"{last.filename}, line {last.lineno}" if last else spec
         text = str(error)
     kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "

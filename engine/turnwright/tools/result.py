@@ -213,17 +213,17 @@ def bounded(result: ToolResult) -> ToolResult:
         text = cap(text)
         return result if text is result.text else ToolResult(text, final=result.final)
     notices: list[str] = []
-    structured = result.structured
-    if structured is not None:
-        size = len(_dumped(structured))
+    data = result.structured
+    if data is not None:
+        size = len(_dumped(data))
         if size > STRUCTURED_LIMIT:
-            structured = None
+            data = None
             notices.append(
                 f"[left out: the data of this result: {size:,} bytes of JSON; the limit: {STRUCTURED_LIMIT:,}]"
             )
     files, left_out = _select_files(result.files)
     notices += left_out
-    return ToolResult(cap("\n".join([*notices, result.text])), structured, files, result.final)
+    return ToolResult(cap("\n".join([*notices, result.text])), data, files, result.final)
 
 
 def _select_files(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list[str]]:

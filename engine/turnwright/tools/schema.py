@@ -176,10 +176,10 @@ class Arguments:
 
     def _expected(self) -> str:
         properties = cast("dict[str, dict[str, JsonValue]]", self.schema["properties"])
-        required = cast("list[str]", self.schema.get("required", []))
+        required_names = cast("list[str]", self.schema.get("required", []))
         definitions = cast("dict[str, dict[str, JsonValue]]", self.schema.get("$defs", {}))
         words = [
-            f"{name} ({_describe_kind(schema, definitions)}{'' if name in required else ', optional'})"
+            f"{name} ({_describe_kind(schema, definitions)}{'' if name in required_names else ', optional'})"
             for name, schema in properties.items()
         ]
         return ", ".join(words) or "no arguments"
@@ -229,11 +229,11 @@ def plain_schema(parameters: Sequence[Parameter]) -> dict[str, JsonValue] | None
         if schema is None:
             return None
         properties[parameter.name] = schema
-    required: list[JsonValue] = [parameter.name for parameter in parameters if not parameter.own_default]
+    required_names: list[JsonValue] = [parameter.name for parameter in parameters if not parameter.own_default]
     return {
         "additionalProperties": False,
         "properties": properties,
-        **({"required": required} if required else {}),
+        **({"required": required_names} if required_names else {}),
         "type": "object",
     }
 

@@ -354,9 +354,9 @@ class Tool(ABC, Generic[DepsT_contra]):
 
     def _offered(self) -> Mapping[str, bool]:
         """Return the names of the arguments, and whether each call has a value for them."""
-        properties, required = self.parameters.get("properties"), self.parameters.get("required")
+        properties, required_names = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
-        return {name: isinstance(required, list) and name in required for name in names}
+        return {name: isinstance(required_names, list) and name in required_names for name in names}
 
 
 def _result_of(value: object) -> ToolResult:

@@ -290,10 +290,12 @@ def make_result(
     )
 
 
-def waits(call: Call, ask: Ask, batch: BatchContext, more: Sequence[Ask] = ()) -> CallWaitingInput:
-    """Return the input that makes a call wait for people, or for its result. `more` are its further questions."""
-    first, *rest = [_question_of(question, batch) for question in (ask, *more)]
-    return CallWaitingInput(call=call.id, kept=ask.kept, more=tuple(rest), elapsed=batch.elapsed(), **asdict(first))
+def waits(call: Call, ask: Ask, batch: BatchContext, more_questions: Sequence[Ask] = ()) -> CallWaitingInput:
+    """Return the input that makes a call wait for people, or for its result. `more_questions` are further ones."""
+    first, *more_interrupts = [_question_of(question, batch) for question in (ask, *more_questions)]
+    return CallWaitingInput(
+        call=call.id, kept=ask.kept, more=tuple(more_interrupts), elapsed=batch.elapsed(), **asdict(first)
+    )
 
 
 def _question_of(ask: Ask, batch: BatchContext) -> CallQuestion:

@@ -16,7 +16,7 @@ Job = Callable[[], Awaitable[JobOutcome | None]]
 class Deliver(Protocol):
     """Receives the outcomes of jobs."""
 
-    async def __call__(self, first: JobOutcome, /, *more: JobOutcome) -> Sequence[Job] | None:
+    async def __call__(self, first: JobOutcome, /, *more_outcomes: JobOutcome) -> Sequence[Job] | None:
         """Receive outcomes that came together, oldest first. Return the jobs that run now because of them."""
         ...
 

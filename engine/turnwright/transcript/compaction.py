@@ -41,11 +41,11 @@ def history_needed(compactions: Compactions) -> int | None:
     message_count: int | None = None
     before = 0
     for fact, count in compactions:
-        own = count - before
-        if fact.kept <= own and not fact.cleared:
+        own_count = count - before
+        if fact.kept <= own_count and not fact.cleared:
             message_count = 0
         elif message_count is None and not fact.cleared:
-            message_count = fact.kept - own
+            message_count = fact.kept - own_count
         before = count
     return message_count
 

@@ -164,8 +164,8 @@ class FactEvent(TurnEvent[FactType], frozen=True):
 
     def _public_fields(self) -> PublicFields:
         # A field of the event replaces the fact's field of that name, which may be private.
-        own = allow(*(name for name in ("message", "tool", "tools", "text") if getattr(self, name)))
-        return {**self.fact.public_fields, **own}
+        own_fields = allow(*(name for name in ("message", "tool", "tools", "text") if getattr(self, name)))
+        return {**self.fact.public_fields, **own_fields}
 
 
 class DeltaEvent(TurnEvent[TypeT_co], frozen=True):
@@ -303,12 +303,12 @@ class TurnEndedEvent(TurnEvent[Literal["turn_ended"]], frozen=True):
         if self.error:
             line["error"] = self.error
         if self.guardrail is not None:
-            tripped = self.guardrail
+            trip = self.guardrail
             line["guardrail"] = {
-                "name": tripped.name,
-                "message": tripped.message,
-                "checks": tripped.checks,
-                "metadata": dict(tripped.metadata),
+                "name": trip.name,
+                "message": trip.message,
+                "checks": trip.checks,
+                "metadata": dict(trip.metadata),
             }
         if self.undelivered:
             line["undelivered"] = list(self.undelivered)
@@ -369,8 +369,8 @@ def without_content(value: JsonValue) -> JsonValue:
     data = value.get("data")
     if "media_type" not in value or not isinstance(data, str):
         return {name: without_content(item) if name in ("parts", "files") else item for name, item in value.items()}
-    rest = {name: item for name, item in value.items() if name != "data"}
-    return {**rest, "size": content_size(data)} if data else rest
+    other_items = {name: item for name, item in value.items() if name != "data"}
+    return {**other_items, "size": content_size(data)} if data else other_items
 
 
 def content_size(data: str) -> int:

@@ -118,8 +118,8 @@ class OutputType:
     @property
     def description(self) -> str:
         """The description of the tool that takes the answer."""
-        own = self.schema.get("description")
-        return f"{_DESCRIPTION}\n\n{own}" if isinstance(own, str) else _DESCRIPTION
+        own_text = self.schema.get("description")
+        return f"{_DESCRIPTION}\n\n{own_text}" if isinstance(own_text, str) else _DESCRIPTION
 
     @property
     def prompt(self) -> str:
@@ -135,9 +135,9 @@ class OutputType:
 
         Raises `Retry` with the mistakes.
         """
-        fenced = _FENCED.match(text)
+        fence = _FENCED.match(text)
         try:
-            data: JsonValue = from_json(_bytes(fenced[1] if fenced else text), allow_inf_nan=False)
+            data: JsonValue = from_json(_bytes(fence[1] if fence else text), allow_inf_nan=False)
         except ValueError as error:
             raise Retry(f"the reply is not one JSON object: {error}") from None
         return self.of_data(data)

@@ -162,10 +162,10 @@ class _Repair:
         spoke = -1
         for number, message in enumerate(messages):
             self._note_results(number, message, answers, spoke)
-            rest = self._rest(number, message)
-            if rest is not None:
-                self.repaired_messages.append(rest)
-                self._answer(number, rest)
+            message_without_results = self._rest(number, message)
+            if message_without_results is not None:
+                self.repaired_messages.append(message_without_results)
+                self._answer(number, message_without_results)
             if message.role != "tool":
                 spoke = number
 
@@ -186,29 +186,31 @@ class _Repair:
 
     def _rest(self, number: int, message: Message) -> Message | None:
         """Return a message without results, and without calls outside of an assistant message."""
-        misplaced = message.calls if message.role != "assistant" else ()
-        for call in misplaced:
+        misplaced_calls = message.calls if message.role != "assistant" else ()
+        for call in misplaced_calls:
             self._note(number, f"the call {call.id!r} is in a message of role {message.role}: it is left out")
         if message.role == "tool":
             return None
-        parts = tuple(part for part in message.parts if not isinstance(part, ToolResultPart) and part not in misplaced)
+        parts = tuple(
+            part for part in message.parts if not isinstance(part, ToolResultPart) and part not in misplaced_calls
+        )
         if len(parts) == len(message.parts):
             return message
         return structs.replace(message, parts=parts) if parts else None
 
-    def _answer(self, number: int, rest: Message) -> None:
+    def _answer(self, number: int, message: Message) -> None:
         """Add the results of a message's calls."""
         places = [
             (number, index)
             for index, part in enumerate(self._messages[number].parts)
-            if isinstance(part, ToolCallPart) and rest.role == "assistant"
+            if isinstance(part, ToolCallPart) and message.role == "assistant"
         ]
-        arrived = sorted(self._results[place] for place in places if place in self._results)
-        if [at for at, _ in arrived] == list(range(number + 1, number + 1 + len(places))):
+        arrivals = sorted(self._results[place] for place in places if place in self._results)
+        if [at for at, _ in arrivals] == list(range(number + 1, number + 1 + len(places))):
             # Complete and in place: keep the imported order, as in a paired list.
-            self.repaired_messages += [self._result(place) for place in arrived]
+            self.repaired_messages += [self._result(place) for place in arrivals]
             return
-        for place, call in zip(places, rest.calls, strict=True):
+        for place, call in zip(places, message.calls, strict=True):
             if place in self._results:
                 self.repaired_messages.append(self._result(self._results[place]))
             else:

@@ -157,9 +157,9 @@ class Conversation:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the next request."""
-        prepared, tools = self._transcript.prepared, self._tools
-        if prepared is not None and prepared.tools is not None:
-            tools = tuple(tool for tool in tools if tool.name in prepared.tools)
+        preparation, tools = self._transcript.prepared, self._tools
+        if preparation is not None and preparation.tools is not None:
+            tools = tuple(tool for tool in tools if tool.name in preparation.tools)
         return tools if self._output.tool is None else (*tools, self._output.tool)
 
     @property
@@ -193,17 +193,17 @@ class Conversation:
         transcript, output = self._transcript, self._output
         if transcript.instructions is not self._dynamic or transcript.compactions is not self._compactions:
             self._follow()
-        prepared, settings = transcript.prepared, self.settings
-        if prepared is not None and prepared.settings:
-            settings = ModelSettings.from_json(prepared.settings).over(settings)
+        preparation, settings = transcript.prepared, self.settings
+        if preparation is not None and preparation.settings:
+            settings = ModelSettings.from_json(preparation.settings).over(settings)
         thinks = settings is not None and settings.thinking
         request_messages = self._pair_messages(messages, self._make_call_texts(action, turn))
-        model = None if prepared is None else prepared.model
+        model = None if preparation is None else preparation.model
         if model is not None or transcript.step_models:
             request_messages = self._drop_signatures(model, request_messages)
         return ModelRequest(
             messages=request_messages,
-            tools=self._tools if prepared is None and output.tool is None else self.tools,
+            tools=self._tools if preparation is None and output.tool is None else self.tools,
             # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
             tool_choice="none" if not calls else "auto" if output.tool is None or thinks else "required",
             output=output.format if calls else None,
@@ -248,8 +248,8 @@ class Conversation:
         if self._show_budget and action.tools:
             template = self._show_budget if isinstance(self._show_budget, str) else None
             texts.append(Message.user(budget_text(turn, template)))
-        if (prepared := self._transcript.prepared) is not None:
-            texts += map(Message.user, prepared.append)
+        if (preparation := self._transcript.prepared) is not None:
+            texts += map(Message.user, preparation.append)
         if action.nudge or action.stall:
             texts.append(Message.user(hint_text(action.stall)))
         return texts

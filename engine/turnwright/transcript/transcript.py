@@ -466,7 +466,7 @@ class Transcript:
     def _withhold(self, guardrail: f.TrippedGuardrail) -> list[str]:
         """Replace what a guardrail tripped on. Return the texts that replace a withheld reply."""
         text = withheld_text(guardrail.name)
-        checks, replied = guardrail.checks, self._in_review
+        checks, has_reply = guardrail.checks, self._in_review
         if checks == "input":
             self.closed[0] = _message("user", TextPart(seq=self.closed[0].parts[0].seq, text=text))
         if checks == "rule":
@@ -475,12 +475,12 @@ class Transcript:
             self.broken += (
                 Broken(guardrail.name, "end", None if call is None else str(call), evidence, guardrail.message),
             )
-        if replied and checks in ("input", "history", "output", "rule"):
+        if has_reply and checks in ("input", "history", "output", "rule"):
             self._open, self._in_review = self._withheld(text), False
         if checks != "output":
             return []
         self.text = text
-        return [] if replied else [text]
+        return [] if has_reply else [text]
 
     def _withheld(self, text: str) -> tuple[AnyPart, ...]:
         """Return the parts of the open step, with `text` in place of the reply in review."""
@@ -584,10 +584,10 @@ class Transcript:
     }
 
 
-def _overrides(started: f.TurnStarted | None) -> Mapping[str, object]:
+def _overrides(turn_start: f.TurnStarted | None) -> Mapping[str, object]:
     """Return the limits that the turn's agent sets; none if a foreign journal lacks a valid agent."""
     try:
-        return {} if started is None else Agent.from_json(started.agent).overrides
+        return {} if turn_start is None else Agent.from_json(turn_start.agent).overrides
     except ValidationError:
         return {}
 

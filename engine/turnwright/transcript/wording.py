@@ -136,12 +136,12 @@ def notice_text(notice: Notice, limits: Limits) -> str:
         return "Earlier turns of the session are missing: its rules do not know their calls"
     if notice.limit == "steps":
         steps = limits.cap - int(notice.used)
-        rest = f"{count(steps, 'step')} remaining" if steps > 0 else "the last step"
-        return f"Step {notice.used:.0f}/{limits.cap} - {rest}"
+        remainder = f"{count(steps, 'step')} remaining" if steps > 0 else "the last step"
+        return f"Step {notice.used:.0f}/{limits.cap} - {remainder}"
     _, unit, decimals = LIMITS[notice.limit]
     remaining = max(notice.of - notice.used, 0)
-    used_text, most, rest = (_format_figure(value, decimals) for value in (notice.used, notice.of, remaining))
-    return f"{unit.capitalize()} {used_text}/{most} - {rest} remaining"
+    used_text, most, remainder = (_format_figure(value, decimals) for value in (notice.used, notice.of, remaining))
+    return f"{unit.capitalize()} {used_text}/{most} - {remainder} remaining"
 
 
 def budget_text(turn: Turn, template: str | None = None) -> str:

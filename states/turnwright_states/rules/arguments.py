@@ -77,13 +77,13 @@ def _list_read(rule: Rule, patterns: Mapping[str, Sequence[CallPattern]]) -> Ite
                     elif root == "this" and len(keys) > 1 and keys[0] == "args":
                         yield _Read(keys[1], _names(patterns["before"]))
     if rule.form in _COMPARED:
-        judged, compared = (_names(patterns[word]) for word in _COMPARED[rule.form])
+        judged_names, compared_names = (_names(patterns[word]) for word in _COMPARED[rule.form])
         for field, path in rule.pairs().items():
-            yield from _list_compared(field, judged, may_lack=False)
+            yield from _list_compared(field, judged_names, may_lack=False)
             # A call without the field equals every call.
-            yield from _list_compared(path, compared, may_lack=rule.form == ("after", "never"))
+            yield from _list_compared(path, compared_names, may_lack=rule.form == ("after", "never"))
         if rule.sum:
-            yield from _list_compared(rule.sum, judged, may_lack=False)
+            yield from _list_compared(rule.sum, judged_names, may_lack=False)
 
 
 def _list_compared(path: str, names: tuple[str, ...], *, may_lack: bool) -> Iterator[_Read]:

@@ -72,14 +72,14 @@ class Scene:
         status: object = UNKNOWN,
         text: object = UNKNOWN,
         result: object = UNKNOWN,
-        judged: object = UNKNOWN,
+        judged_call: object = UNKNOWN,
     ) -> None:
         self.args = args
         self.status = status
         self.text = text
         self.result = result
         #: The call that is judged: `this` in a condition.
-        self.judged = judged
+        self.judged = judged_call
         #: The items of the generators around the part that is evaluated, the outermost first.
         self.variables: tuple[object, ...] = ()
         self.items_left = MOST_ITEMS

@@ -182,9 +182,9 @@ class History:
     )
 
     def __init__(self, rules: "RuleList | Iterable[Rule | RuleList] | CompiledRules", *, path: str = "") -> None:
-        compiled = rules if isinstance(rules, CompiledRules) else CompiledRules(list_rule_sets(rules))
-        self._compiled = compiled
-        self._monitors = [monitor.copy() for monitor in compiled.monitors]
+        compiled_rules = rules if isinstance(rules, CompiledRules) else CompiledRules(list_rule_sets(rules))
+        self._compiled = compiled_rules
+        self._monitors = [monitor.copy() for monitor in compiled_rules.monitors]
         for monitor in self._monitors:
             monitor.clear()
         self._open: dict[str, _OpenCall] = {}

@@ -501,8 +501,8 @@ class _OweMonitor(_StartsMonitor):
         self._met = {*self._met}
 
     def save(self, rename: Rename) -> dict[str, Any]:
-        met = sorted(rename(event) for event in self._met)
-        return super().save(rename) | ({"met": met} if met else {})
+        met_events = sorted(rename(event) for event in self._met)
+        return super().save(rename) | ({"met": met_events} if met_events else {})
 
     def restore(self, state: MonitorState) -> None:
         super().restore(state)
@@ -567,10 +567,10 @@ def make_monitors(rule: Rule, patterns: dict[str, tuple[CallPattern, ...]]) -> l
             ]
 
 
-def _compared(values: Scene, judged: Scene) -> Scene:
+def _compared(values: Scene, judged_call: Scene) -> Scene:
     """Return the values of an earlier call beside the call that is judged."""
-    call = {"args": judged.args, "text": judged.text}
-    return Scene(values.args, status=values.status, text=values.text, result=values.result, judged=call)
+    call = {"args": judged_call.args, "text": judged_call.text}
+    return Scene(values.args, status=values.status, text=values.text, result=values.result, judged_call=call)
 
 
 def _save_start(start: Start, rename: Rename) -> list[Any]:

@@ -262,10 +262,10 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
             raise InvalidRuleError(f"same is a list: [{self.same}]")
         else:
             force_setattr(self, "same", _texts("same", self.same))
-        judged = self.form != ("after", "then")  # an owed call has run when it is compared
+        is_judged = self.form != ("after", "then")  # an owed call has run when it is compared
         for field, path in self.pairs().items():
             root = parse_path(field).path[0]
-            if judged and root not in ("args", "text"):
+            if is_judged and root not in ("args", "text"):
                 raise InvalidRuleError(f"{field!r}: the judged call has no {root} yet: compare one of its args")
             if parse_path(path).path[0] == "this":
                 raise InvalidRuleError(

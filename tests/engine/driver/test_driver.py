@@ -160,7 +160,7 @@ async def test_turn_ended_by_a_bug_calls_no_model() -> None:
 async def test_driver_after_a_late_answer_has_caller_deps_and_a_new_epoch() -> None:
     driver, turn_id = await paused(MemoryStore())
     epochs: list[int] = []
-    result = await driver.drive(turn_id, on_claim=epochs.append, supplied=Supplied(deps="the caller's"))
+    result = await driver.drive(turn_id, on_claim=epochs.append, supplies=Supplied(deps="the caller's"))
     assert result is not None
     assert result.outcome is Outcome.FINISHED
     assert [part.text for message in result.messages for part in message.parts if part.type == "tool_result"] == [
@@ -172,7 +172,7 @@ async def test_driver_after_a_late_answer_has_caller_deps_and_a_new_epoch() -> N
 async def test_late_answer_is_left_to_the_first_claimant() -> None:
     memory = MemoryStore()
     driver, turn_id = await paused(memory, busy=True)
-    result = await driver.drive(turn_id, supplied=Supplied(deps="the caller's"))
+    result = await driver.drive(turn_id, supplies=Supplied(deps="the caller's"))
     assert result is not None
     assert result.outcome is None
     assert [item.id for item in await memory.inbox(turn_id)] == ["answer:approval-1"]
@@ -370,7 +370,9 @@ async def test_abandoned_driver_loses_the_turn() -> None:
     claim = await store.claim(turn_id)
     with pytest.raises(TurnBusyError):
         await driver.drive(turn_id)
-    result = await driver.drive(turn_id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
+    result = await driver.drive(
+        turn_id, abandoned_drivers=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch}))
+    )
     assert result is not None
     assert [interrupt.id for interrupt in result.interrupts] == ["approval-1"]
 
@@ -385,7 +387,7 @@ async def test_sub_agent_turn_is_taken_from_an_abandoned_driver() -> None:
     claim = await store.claim(turn.id)
     await store.claim(child_id(turn.id, "call00001"))
     abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch}))
-    result = await Driver(store, engine.setup).drive(turn.id, abandoned=abandoned)
+    result = await Driver(store, engine.setup).drive(turn.id, abandoned_drivers=abandoned)
     assert result is not None
     assert result.text == "Done."
 

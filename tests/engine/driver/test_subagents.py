@@ -1054,7 +1054,7 @@ async def test_abandoned_drivers_do_not_keep_a_sub_agent_alive() -> None:
     paused = await engine.run(LEAD, "hi")
     for turn_id in (paused.id, f"{paused.id}:call00001"):
         await memory.claim(turn_id)
-    await end_turn(memory, paused.id, abandoned=AbandonedDrivers(frozenset({memory.owner})))
+    await end_turn(memory, paused.id, abandoned_drivers=AbandonedDrivers(frozenset({memory.owner})))
     assert await endings(engine, paused.id) == {"": EndReason.ABORTED, ":call00001": EndReason.ABORTED}
 
 

@@ -300,7 +300,9 @@ async def test_only_the_turn_of_an_abandoned_driver_is_ended() -> None:
     claim = await store.claim(paused.id)
     await end_turn(store, paused.id)
     assert (await engine.get(paused.id)).outcome is None
-    await end_turn(store, paused.id, abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch})))
+    await end_turn(
+        store, paused.id, abandoned_drivers=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch}))
+    )
     assert (await engine.get(paused.id)).outcome is Outcome.ABORTED
 
 

@@ -53,7 +53,7 @@ class Two:
 
     async def drive(self, claim: Claim, segment: int, *epochs: int) -> State | Queued:
         abandoned = AbandonedDrivers(frozenset({self.stalled.owner}), frozenset(epochs))
-        return (await self.runtime.work.drive(claim.turn, segment, abandoned=abandoned)).state
+        return (await self.runtime.work.drive(claim.turn, segment, abandoned_drivers=abandoned)).state
 
 
 async def test_attempt_continues_the_segment_of_an_earlier_attempt(tmp_path: Path) -> None:

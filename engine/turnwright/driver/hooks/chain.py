@@ -51,9 +51,9 @@ class Hook:
             raise HookFailedError(f"{self.what} returned {shown(value)} where a text is needed")
         return clean(value)
 
-    def decision(self, kind: str, **more: JsonValue) -> dict[str, JsonValue]:
+    def decision(self, kind: str, **fields: JsonValue) -> dict[str, JsonValue]:
         """Return a decision of the hook, as the journal keeps it."""
-        return {"hook": self.name, "on": self.on, "decision": kind, **more}
+        return {"hook": self.name, "on": self.on, "decision": kind, **fields}
 
 
 class Chain:

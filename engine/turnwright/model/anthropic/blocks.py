@@ -62,7 +62,7 @@ def in_order(message: Message) -> list[Block]:
     The thinking comes first if a text or the calls were changed after the reply. Blank texts are left out, and
     trailing whitespace of the last one is removed.
     """
-    row = [block for reasoning, rest in replies_of(message) for block in _reply(reasoning, rest)]
+    row = [block for reasoning, parts in replies_of(message) for block in _reply(reasoning, parts)]
     last = next((block for block in reversed(row) if block["type"] == "text"), None)
     if last is not None:
         last["text"] = str(last["text"]).rstrip()
@@ -95,11 +95,11 @@ def text_blocks(text: str) -> Iterator[Block]:
         yield {"type": "text", "text": text}
 
 
-def _reply(reasoning: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:
+def _reply(reasoning: ReasoningPart | None, parts: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:
     details = reasoning.details if reasoning else ()
     thinking = [dict(detail) for detail in details if _is_kept(detail)]
-    text = "".join(part.text for part in rest if isinstance(part, TextPart))
-    calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in parts if isinstance(part, ToolCallPart)]
     order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)
     thoughts, call_blocks, offset = iter(thinking), iter(calls), 0
     for entry in _choose_order(order, len(thinking), len(text), len(calls)):
@@ -155,10 +155,10 @@ class Blocks(msgspec.Struct, frozen=True):
         # The API rejects thinking at the end of a message.
         while row and is_thinking(row[-1]):
             row.pop()
-        rest = [block for block in row if not is_thinking(block)]
-        content = join(rest)
+        other_blocks = [block for block in row if not is_thinking(block)]
+        content = join(other_blocks)
         side: Side = "assistant" if role == "assistant" else "user"
-        if len(rest) == len(row):
+        if len(other_blocks) == len(row):
             return cls(role, content, content, side)
         return cls(role, content, join(row), side, is_thinking(row[0]))
 

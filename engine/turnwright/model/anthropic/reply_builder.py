@@ -105,8 +105,8 @@ class MessageBuilder(Builder):
                     self._note_count(name, usage.get(name))
                 details = read_object(usage.get("output_tokens_details"))
                 self._note_count("reasoning_tokens", details.get("thinking_tokens"))
-                created = read_object(usage.get("cache_creation"))
-                self._note_count("cache_creation_1h_input_tokens", created.get("ephemeral_1h_input_tokens"))
+                cache_creation = read_object(usage.get("cache_creation"))
+                self._note_count("cache_creation_1h_input_tokens", cache_creation.get("ephemeral_1h_input_tokens"))
                 stop_reason = read_text(source.get("stop_reason"))
                 self._meter.reserve(len(stop_reason))
                 self._stop_reason = last_reason(self._stop_reason, mend(stop_reason))
@@ -158,8 +158,8 @@ class MessageBuilder(Builder):
         """Give the reply as far as it has come."""
         reason = self._stop_reason or (_PAUSED if self._pauses else "")
         row: list[str | int] = []
-        hosted = self._hosted()
-        details = [[*block.details(), *hosted.get(id(block), ())] for block in self._blocks]
+        hosted_blocks = self._hosted()
+        details = [[*block.details(), *hosted_blocks.get(id(block), ())] for block in self._blocks]
         for block, block_details in zip(self._blocks, details, strict=True):
             row += [THINKING for _ in block_details]
             row += [len(str(block.text)), *([CALL] if block.is_call else ())]

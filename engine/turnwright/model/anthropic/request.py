@@ -236,8 +236,12 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         earlier. With a budget, the same applies in a turn that began without thinking. The API rejects a forced tool
         together with thinking, so the model may choose then.
         """
-        opened_turn, rest = self._beginnings.of(request.messages)
-        row = OrderRule(opened_turn).take(map(self._messages.of, rest)).close(prefill=self.capabilities.allows_prefill)
+        opened_turn, new_messages = self._beginnings.of(request.messages)
+        row = (
+            OrderRule(opened_turn)
+            .take(map(self._messages.of, new_messages))
+            .close(prefill=self.capabilities.allows_prefill)
+        )
         settings, mark = request.settings, self._mark
         fields: dict[str, JsonValue] = {}
         if settings is not None:
@@ -266,9 +270,9 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
 
         Raises `ConfigError` for an `extra_body` with another field in `RESERVED`, and for a tool that is not hosted.
         """
-        thinks, reserved = _is_on(self._thinking), RESERVED - {"tools"}
+        thinks, reserved_fields = _is_on(self._thinking), RESERVED - {"tools"}
         return self._check_hosted_of(
-            map_messages_settings(settings, self._model, self.capabilities, reserved, thinks=thinks)
+            map_messages_settings(settings, self._model, self.capabilities, reserved_fields, thinks=thinks)
         )
 
     def _check_hosted(self, tool: object) -> dict[str, JsonValue]:
@@ -282,8 +286,8 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
 
     def _limit(self, request: ModelRequest, budget: int) -> int:
         """Return the limit of the reply, in tokens. The default is larger with a budget for thinking."""
-        own = None if request.settings is None else request.settings.max_tokens
-        limit = self._max_tokens or own or MAX_TOKENS + budget
+        own_limit = None if request.settings is None else request.settings.max_tokens
+        limit = self._max_tokens or own_limit or MAX_TOKENS + budget
         return limit if request.max_tokens is None else min(limit, request.max_tokens)
 
     def _choice(self, choice: ToolChoice, settings: ModelSettings | None, *, thinks: bool) -> JsonValue:

@@ -63,32 +63,32 @@ def with_claude(defaults: Capabilities, model: str) -> Capabilities:
 
 
 def map_messages_settings(
-    settings: ModelSettings, model: str, capabilities: Capabilities, reserved: Collection[str], *, thinks: bool
+    settings: ModelSettings, model: str, capabilities: Capabilities, reserved_fields: Collection[str], *, thinks: bool
 ) -> MappedSettings:
-    """Map settings to the fields of a request. `reserved` are the fields that `extra_body` must not contain.
+    """Map settings to the fields of a request. `reserved_fields` are the fields that `extra_body` must not contain.
 
     `thinks` is whether the model thinks if the settings say nothing. The field `thinking` is the one for a reply with
     room for it. `parallel_tool_calls` and `cache` have no fields of their own: the encoder reads them.
 
     Raises `ConfigError` for a reserved field.
     """
-    supported_settings, unsupported = supported(settings, capabilities)
+    supported_settings, problems = supported(settings, capabilities)
     if settings.seed is not None:
-        unsupported["seed"] = "the Messages API has no seed"
+        problems["seed"] = "the Messages API has no seed"
     body: dict[str, JsonValue] = {}
     if supported_settings.thinking is not None:
         thinking = _thinking(supported_settings, model, adaptive=capabilities.thinking == "adaptive")
         if isinstance(thinking, str):
-            unsupported["thinking"] = thinking
+            problems["thinking"] = thinking
         else:
             body.update(thinking)
             thinks = supported_settings.thinking is not False
-    body.update(_sampling(supported_settings, unsupported, thinks=thinks))
+    body.update(_sampling(supported_settings, problems, thinks=thinks))
     if supported_settings.stop_sequences:
         body["stop_sequences"] = [*supported_settings.stop_sequences]
     if supported_settings.service_tier is not None:
         body["service_tier"] = supported_settings.service_tier
-    return MappedSettings(body | extra_of(settings, reserved), unsupported)
+    return MappedSettings(body | extra_of(settings, reserved_fields), problems)
 
 
 def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[str, JsonValue] | str:
@@ -116,20 +116,20 @@ def _budgeted(budget: int, max_tokens: int | None) -> dict[str, JsonValue] | str
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 
-def _sampling(settings: ModelSettings, unsupported: dict[str, str], *, thinks: bool) -> dict[str, JsonValue]:
+def _sampling(settings: ModelSettings, problems: dict[str, str], *, thinks: bool) -> dict[str, JsonValue]:
     """Return `temperature` and `top_p` where the API accepts them, and add the reasons where it does not."""
     temperature, top_p = settings.temperature, settings.top_p
     body: dict[str, JsonValue] = {}
     if temperature is not None and temperature > 1:
-        unsupported["temperature"] = f"{temperature:g}: the Messages API accepts at most 1"
+        problems["temperature"] = f"{temperature:g}: the Messages API accepts at most 1"
     elif temperature is not None and thinks and temperature != _THINKING_TEMPERATURE:
-        unsupported["temperature"] = "a model that thinks accepts no temperature"
+        problems["temperature"] = "a model that thinks accepts no temperature"
     elif temperature is not None:
         body["temperature"] = temperature
     if top_p is not None and body:
-        unsupported["top_p"] = "the model accepts temperature or top_p, not both"
+        problems["top_p"] = "the model accepts temperature or top_p, not both"
     elif top_p is not None and thinks and top_p < _THINKING_TOP_P:
-        unsupported["top_p"] = f"{top_p:g}: a model that thinks accepts at least {_THINKING_TOP_P:g}"
+        problems["top_p"] = f"{top_p:g}: a model that thinks accepts at least {_THINKING_TOP_P:g}"
     elif top_p is not None:
         body["top_p"] = top_p
     return body

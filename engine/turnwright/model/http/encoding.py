@@ -88,14 +88,14 @@ def lengthened(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[byte
 def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[TextPart | ToolCallPart]]]:
     """Return the replies in a message: one, unless messages were merged. Reasoning begins a reply."""
     reasoning: ReasoningPart | None = None
-    rest: list[TextPart | ToolCallPart] = []
+    parts: list[TextPart | ToolCallPart] = []
     for part in message.parts:
         if isinstance(part, ReasoningPart):
-            yield reasoning, rest
-            reasoning, rest = part, []
+            yield reasoning, parts
+            reasoning, parts = part, []
         elif isinstance(part, TextPart | ToolCallPart):
-            rest.append(part)
-    yield reasoning, rest
+            parts.append(part)
+    yield reasoning, parts
 
 
 class RequestEncoder(ABC, Generic[Encoded]):
@@ -115,7 +115,7 @@ class RequestEncoder(ABC, Generic[Encoded]):
         model: str,
         encode_message: Callable[[Message], Encoded],
         encode_tool: Callable[[ToolSpec], bytes],
-        reserved: Collection[str],
+        reserved_fields: Collection[str],
         *,
         extra_body: Mapping[str, JsonValue] | None,
         tool_choice_first: ToolChoice | None,
@@ -124,7 +124,7 @@ class RequestEncoder(ABC, Generic[Encoded]):
     ) -> None:
         self._model = model
         self.capabilities = checked_capabilities(capabilities)
-        self._extra_body = checked_extra(extra_body, reserved)
+        self._extra_body = checked_extra(extra_body, reserved_fields)
         self._messages: EncodedMessage[Message, Encoded] = EncodedMessage(encode_message)
         self._encode_tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(encode_tool)
         self._hosted = [dump(self._check_hosted(tool)) for tool in hosted_tools]
@@ -143,7 +143,7 @@ class RequestEncoder(ABC, Generic[Encoded]):
     def map_settings(self, settings: ModelSettings, /) -> MappedSettings:
         """Map settings to fields of a request. Raises `ConfigError` for an `extra_body` with a reserved field."""
 
-    def rename_limit(self, _request: ModelRequest, _refused: bytes, /) -> bytes | None:
+    def rename_limit(self, _request: ModelRequest, _refusal: bytes, /) -> bytes | None:
         """Make another body of a request whose body was refused because of the name of its limit, or return None."""
         return None
 
@@ -158,18 +158,20 @@ class RequestEncoder(ABC, Generic[Encoded]):
 
     def _list_tools(self, request: ModelRequest, fields: dict[str, JsonValue]) -> list[bytes]:
         """Return the tools of a request, and the hosted ones. Those of its settings are taken out of `fields`."""
-        hosted = fields.pop("tools", None)
-        of_request = [dump(tool) for tool in hosted if isinstance(tool, dict)] if isinstance(hosted, list) else []
+        hosted_tools = fields.pop("tools", None)
+        of_request = (
+            [dump(tool) for tool in hosted_tools if isinstance(tool, dict)] if isinstance(hosted_tools, list) else []
+        )
         return [*map(self._encode_tools.of, request.tools), *self._hosted, *of_request]
 
-    def _check_hosted_of(self, mapped: MappedSettings) -> MappedSettings:
+    def _check_hosted_of(self, mapped_settings: MappedSettings) -> MappedSettings:
         """Check the hosted tools among the fields of settings. Raises `ConfigError`."""
-        tools = mapped.body.get("tools")
+        tools = mapped_settings.body.get("tools")
         if tools is not None:
             if not isinstance(tools, list):
                 raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
-            mapped.body["tools"] = [self._check_hosted(tool) for tool in tools]
-        return mapped
+            mapped_settings.body["tools"] = [self._check_hosted(tool) for tool in tools]
+        return mapped_settings
 
 
 def need_hosted(tool: object, example: str) -> tuple[Mapping[str, JsonValue], str]:

@@ -111,7 +111,7 @@ class Endpoint:
         if base_url is None:
             base_url = os.environ.get(api.address_variable, "").strip() or api.address
         url = _parse_address(base_url)
-        own = url.host == api.host or url.host.endswith(f".{api.host}")
+        is_own = url.host == api.host or url.host.endswith(f".{api.host}")
         user, password = url.username, url.password
         url = url.copy_with(username=None, password=None)
         shown_url = str(url.copy_with(query=None))
@@ -130,14 +130,14 @@ class Endpoint:
                 basic = base64.b64encode(f"{user}:{password}".encode()).decode()
                 sent_headers["authorization"] = f"Basic {basic}"
                 secrets |= {basic, password or user}
-            elif own:
+            elif is_own:
                 ways = f"set {api.key_variable}{'' if by_name else ', pass api_key'}"
                 raise ConfigError(
                     f"no API key for {api.address}: {ways}, or name another server in {api.address_variable}"
                 )
         url = url.copy_with(path=api.path_of(url.path))
         hint = f"set {api.key_variable}" if by_name else f"set {api.key_variable}, or pass api_key"
-        return cls(url, shown_url, sent_headers, frozenset(filter(None, secrets)), own, _is_loopback(url.host), hint)
+        return cls(url, shown_url, sent_headers, frozenset(filter(None, secrets)), is_own, _is_loopback(url.host), hint)
 
 
 def _is_loopback(host: str) -> bool:

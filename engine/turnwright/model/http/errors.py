@@ -287,8 +287,8 @@ def _classify_words(status: int | None, error: ErrorBody) -> Cause | None:
         return Cause.REJECTED
     if _FILTERED.search(error.words) and status in {None, 400, 403}:
         return Cause.CONTENT_FILTER
-    overloaded = any("overloaded" in name for name in error.names) or _OVERLOADED.search(error.words)
-    if overloaded and (status is None or status == 429 or status >= 500):  # noqa: PLR2004 (HTTP)
+    is_overloaded = any("overloaded" in name for name in error.names) or _OVERLOADED.search(error.words)
+    if is_overloaded and (status is None or status == 429 or status >= 500):  # noqa: PLR2004 (HTTP)
         return Cause.OVERLOADED
     return None
 

@@ -274,11 +274,11 @@ class HttpResponse:
         while True:
             for piece in self._pieces:
                 return piece
-            packed = await anext(self._packed, None)
-            if packed is None:
+            chunk = await anext(self._packed, None)
+            if chunk is None:
                 self._unpacker.close()
                 return b""
-            self._pieces = self._unpacker.feed(packed)
+            self._pieces = self._unpacker.feed(chunk)
 
 
 def unreachable(error: Exception, where: str, secrets: Collection[str] = ()) -> ModelError:

@@ -84,11 +84,11 @@ class EventReader:
 
     def close(self) -> Iterator[ServerSentEvent]:
         """Yield the last event, if its empty line is missing."""
-        rest = bytes(self._rest)
+        tail = bytes(self._rest)
         self._rest.clear()
         self._searched = 0
-        if rest:
-            yield from self._decode(rest + b"\n\n")
+        if tail:
+            yield from self._decode(tail + b"\n\n")
 
     def _decode(self, events: bytes) -> Iterator[ServerSentEvent]:
         if self._at_start:

@@ -124,12 +124,12 @@ class Pieces:
         if not whole.startswith(text):
             self._text = io.StringIO(newline="")
             self._length = 0
-        rest = whole[self._text.tell() :]
+        tail = whole[self._text.tell() :]
         self._half = ""
-        self._meter.take(len(rest))
-        self._length += len(rest)
-        self._text.write(rest)
-        return rest if whole.startswith(text) else ""
+        self._meter.take(len(tail))
+        self._length += len(tail)
+        self._text.write(tail)
+        return tail if whole.startswith(text) else ""
 
     def __str__(self) -> str:
         return self._text.getvalue() + ("\ufffd" if self._half else "")

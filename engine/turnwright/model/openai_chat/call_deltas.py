@@ -155,8 +155,8 @@ class _CallBuilder:
     def reply(self, arguments: "_CallBuilder", *, doubtful: bool) -> ResponseToolCall:
         """Return the call with the arguments of a builder. `doubtful`: an empty input may not be all of them."""
         raw = str(arguments.arguments)
-        if raw.startswith(_NO_ARGUMENTS) and is_complete(rest := raw.removeprefix("{}")):
-            raw = rest
+        if raw.startswith(_NO_ARGUMENTS) and is_complete(tail := raw.removeprefix("{}")):
+            raw = tail
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
         return call.without_arguments() if doubtful and arguments.blank else call
 

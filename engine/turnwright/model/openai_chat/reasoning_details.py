@@ -81,8 +81,8 @@ class _DetailBuilder:
 
     def takes(self, piece: Mapping[str, JsonValue]) -> bool:
         """Whether a piece can belong to this entry. A sealed piece does not continue a sealed entry."""
-        repeated = all(not piece.get(name) or piece.get(name) == self._fields.get(name) for name in _SEALS)
-        return not self.sealed or (repeated and not any(piece.get(name) for name in _PIECES))
+        is_repeat = all(not piece.get(name) or piece.get(name) == self._fields.get(name) for name in _SEALS)
+        return not self.sealed or (is_repeat and not any(piece.get(name) for name in _PIECES))
 
     def add(self, piece: Mapping[str, JsonValue]) -> None:
         """Add a piece: append its texts, and keep the first non-empty value of every other field."""

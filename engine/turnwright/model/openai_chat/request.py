@@ -50,16 +50,16 @@ _SAME: Final = ("temperature", "top_p", "seed", "parallel_tool_calls", "service_
 
 def map_chat_settings(settings: ModelSettings, capabilities: Capabilities) -> MappedSettings:
     """Map settings to the fields of a request. Raises `ConfigError` for an `extra_body` with a field in `RESERVED`."""
-    supported_settings, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
+    supported_settings, (body, problems) = map_openai_settings(settings, capabilities, _SAME)
     if supported_settings.stop_sequences:
         body["stop"] = [*supported_settings.stop_sequences]
     if supported_settings.thinking is not None and capabilities.thinking is not None:
         thinking = map_thinking(supported_settings.thinking, capabilities.thinking)
         if isinstance(thinking, str):
-            unsupported["thinking"] = thinking
+            problems["thinking"] = thinking
         else:
             body.update(thinking)
-    return MappedSettings(body | extra_of(settings, RESERVED), unsupported)
+    return MappedSettings(body | extra_of(settings, RESERVED), problems)
 
 
 def map_thinking(thinking: bool | str | int, control: ThinkingControl) -> dict[str, JsonValue] | str:
@@ -135,8 +135,8 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             if not request.tools:
                 body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
-        beginning, rest = self._beginnings.of(request.messages)
-        messages = b",".join(self._row.whole(beginning.files, rest))
+        beginning, new_messages = self._beginnings.of(request.messages)
+        messages = b",".join(self._row.whole(beginning.files, new_messages))
         return b"".join([b'{"messages":[', *beginning.chunks, messages, b"],", *tools, settings[1:]])
 
     def rename_limit(self, request: ModelRequest, refused_body: bytes) -> bytes | None:
@@ -297,9 +297,9 @@ def _reasoning(thoughts: Sequence[ReasoningPart], capabilities: Capabilities) ->
     details = [dict(detail) for part in thoughts for detail in part.details if detail.get("type") not in _NOT_SENT]
     if details and capabilities.reasoning_details:
         wire["reasoning_details"] = [*details]
-    field, required = capabilities.reasoning_field, capabilities.reasoning_required
+    field, is_required = capabilities.reasoning_field, capabilities.reasoning_required
     text = "".join([part.text for part in thoughts])
-    if field is not None and (required or (text and not wire)):
+    if field is not None and (is_required or (text and not wire)):
         wire[field] = text
     return wire
 

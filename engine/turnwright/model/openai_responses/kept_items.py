@@ -94,23 +94,23 @@ def items_of(message: Message, *, reasoning: bool, ids: bool) -> list[Item]:
     if not message.text and not message.calls:
         return []
     row: list[Item] = []
-    for reasoning_part, rest in replies_of(message):
-        row += _reply(reasoning_part, rest, reasoning=reasoning, ids=ids)
+    for reasoning_part, parts in replies_of(message):
+        row += _reply(reasoning_part, parts, reasoning=reasoning, ids=ids)
         while row and row[-1].get("type") == REASONING:
             row.pop()
     return row
 
 
 def _reply(
-    reasoning_part: ReasoningPart | None, rest: Sequence[TextPart | ToolCallPart], *, reasoning: bool, ids: bool
+    reasoning_part: ReasoningPart | None, parts: Sequence[TextPart | ToolCallPart], *, reasoning: bool, ids: bool
 ) -> Iterator[Item]:
     details = [detail for detail in (reasoning_part.details if reasoning_part else ()) if detail.get("type") == KEPT]
     kept_items = [dict(item) for detail in details if isinstance(item := detail.get(ITEM), Mapping)]
     if not reasoning and any(item.get("type") == REASONING for item in kept_items):
         kept_items = []
     kept_items = [_make_sendable(item, ids=ids) for item in kept_items]
-    text = "".join(part.text for part in rest if isinstance(part, TextPart))
-    calls = [_call(part) for part in rest if isinstance(part, ToolCallPart)]
+    text = "".join(part.text for part in parts if isinstance(part, TextPart))
+    calls = [_call(part) for part in parts if isinstance(part, ToolCallPart)]
     order = next((detail["order"] for detail in details if "order" in detail), None)
     items, call_items, offset = iter(kept_items), iter(calls), 0
     for entry in _choose_order(order, len(kept_items), text, len(calls)):

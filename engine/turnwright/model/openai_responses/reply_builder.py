@@ -199,8 +199,8 @@ class ResponseBuilder(Builder):
             output_item = matched_item or self._open(read_text(item.get("type")))
             deltas += [] if output_item.done else self._complete(output_item, item)
             order.append(output_item)
-        placed = set(map(id, order))
-        self._items = [*order, *(item for item in self._items if id(item) not in placed)]
+        placed_ids = set(map(id, order))
+        self._items = [*order, *(item for item in self._items if id(item) not in placed_ids)]
         return deltas
 
     def _match_items(self, items: Sequence[Mapping[str, JsonValue]]) -> list[OutputItem | None]:
@@ -339,8 +339,8 @@ class ResponseBuilder(Builder):
         if item is None and index is not None:
             item = self._by_index.get(index)
         if item is None or item.kind != kind:
-            placed = item is None and (item_id or index is not None)
-            last = None if placed else self._open_one(kind)
+            has_place = item is None and (item_id or index is not None)
+            last = None if has_place else self._open_one(kind)
             item = last or self._open(kind)
             self._name(item, item_id, index)
         return None if item.done else item

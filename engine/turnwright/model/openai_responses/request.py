@@ -55,16 +55,16 @@ _MISSING: Final = ("seed", "stop_sequences")
 def map_responses_settings(
     settings: ModelSettings,
     capabilities: Capabilities,
-    reserved: Collection[str],
+    reserved_fields: Collection[str],
     reasoning: Mapping[str, JsonValue] | None = None,
 ) -> MappedSettings:
-    """Map settings to the fields of a request. `reserved` are the fields that `extra_body` must not contain.
+    """Map settings to the fields of a request. `reserved_fields` are the fields that `extra_body` must not contain.
 
     A level of thinking replaces the effort in `reasoning`, the client's own object. Raises `ConfigError` for a reserved
     field.
     """
-    supported_settings, (body, unsupported) = map_openai_settings(settings, capabilities, _SAME)
-    unsupported.update(
+    supported_settings, (body, problems) = map_openai_settings(settings, capabilities, _SAME)
+    problems.update(
         dict.fromkeys(
             (name for name in _MISSING if name in supported_settings.given), "the Responses API has no such field"
         )
@@ -72,10 +72,10 @@ def map_responses_settings(
     if supported_settings.thinking is not None:
         effort = effort_of(supported_settings.thinking)
         if effort is None:
-            unsupported["thinking"] = NO_BUDGET.format(supported_settings.thinking)
+            problems["thinking"] = NO_BUDGET.format(supported_settings.thinking)
         else:
             body["reasoning"] = {**(reasoning or {}), "effort": effort}
-    return MappedSettings(body | extra_of(settings, reserved), unsupported)
+    return MappedSettings(body | extra_of(settings, reserved_fields), problems)
 
 
 class ResponsesEncoder(RequestEncoder[bytes]):
@@ -131,22 +131,22 @@ class ResponsesEncoder(RequestEncoder[bytes]):
             body["include"] = ["reasoning.encrypted_content"]
         if self._reasoning is not None:
             body["reasoning"] = self._reasoning
-        mapped = {} if request.settings is None else self.map_settings(request.settings).body
-        tools = self._list_tools(request, mapped)
+        mapped_settings = {} if request.settings is None else self.map_settings(request.settings).body
+        tools = self._list_tools(request, mapped_settings)
         if tools:
             body.update(self._choice(request))
         else:
-            mapped.pop("parallel_tool_calls", None)
+            mapped_settings.pop("parallel_tool_calls", None)
         if request.max_tokens is not None:
             body["max_output_tokens"] = max(request.max_tokens, MIN_TOKENS)
         body.update(self._extra_body)
-        body.update(mapped)
+        body.update(mapped_settings)
         if request.output is not None:
             text = body.get("text")
             body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
         settings = dump({name: value for name, value in body.items() if value is not None})
-        beginning, rest = self._beginnings.of(request.messages)
-        messages = b"".join([piece for pair in _encode_messages(self._messages, rest) for piece in pair])
+        beginning, new_messages = self._beginnings.of(request.messages)
+        messages = b"".join([piece for pair in _encode_messages(self._messages, new_messages) for piece in pair])
         tools_field = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
         return b"".join([b'{"input":[', *beginning, messages[:-1], b"],", *tools_field, settings[1:]])

@@ -231,18 +231,20 @@ class PydanticAIModel:
     def _settings_for(self, request: ModelRequest) -> ModelSettings:
         settings = dict(self._settings)
         if request.settings is not None:
-            mapped = map_pydantic_settings(request.settings, self._model, self.capabilities).body
-            own = settings.get("extra_body")
-            if isinstance(own, Mapping) and isinstance(request_body := mapped.get("extra_body"), Mapping):
-                mapped["extra_body"] = {**own, **request_body}
-            settings |= mapped
+            mapped_settings = map_pydantic_settings(request.settings, self._model, self.capabilities).body
+            own_body = settings.get("extra_body")
+            if isinstance(own_body, Mapping) and isinstance(request_body := mapped_settings.get("extra_body"), Mapping):
+                mapped_settings["extra_body"] = {**own_body, **request_body}
+            settings |= mapped_settings
         # Providers reject any choice of tools, `none` included, in a request without tools. Of a typed answer,
         # `allow_text_output` says that it is required: with `required` pydantic-ai means one of the other tools.
         is_answer = request.tool_choice == "required" and has_output_tool(request)
         settings["tool_choice"] = request.tool_choice if request.tools and not is_answer else "auto"
         if request.max_tokens is not None:
-            own = settings.get("max_tokens")
-            settings["max_tokens"] = min(own, request.max_tokens) if isinstance(own, int) else request.max_tokens
+            own_body = settings.get("max_tokens")
+            settings["max_tokens"] = (
+                min(own_body, request.max_tokens) if isinstance(own_body, int) else request.max_tokens
+            )
         return cast("ModelSettings", settings)
 
 

@@ -78,8 +78,8 @@ def _with_status(error: Exception, status: int, where: str, secrets: Collection[
         headers.setdefault("retry-after", f"{error.retry_after:g}")
     model_error = http_failure(status, headers, _body(error), where=where, now=time.time(), secrets=secrets)
     hints = [getattr(error, "hint", None)]
-    if suggested := getattr(error, "suggested_model_id", None):
-        hints.append(f"Did you mean {suggested!r}?")
+    if suggestion := getattr(error, "suggested_model_id", None):
+        hints.append(f"Did you mean {suggestion!r}?")
     hint_text = " ".join(excerpt(hint, secrets) for hint in hints if isinstance(hint, str))
     if not hint_text:
         return model_error

@@ -36,13 +36,13 @@ def details_of(response: pai.ModelResponse) -> tuple[Mapping[str, JsonValue], ..
     if not any(_says_more(part) for part in parts):
         return ()
     try:
-        (dumped,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=parts)], mode="json")
+        (record,) = pai.ModelMessagesTypeAdapter.dump_python([pai.ModelResponse(parts=parts)], mode="json")
     except PydanticSerializationError:
         # Details that are not JSON do not fit into the journal; the provider receives the text and the calls.
         return ()
     rows: list[JsonValue] = []
     calls = 0
-    for part, fields in zip(parts, dumped["parts"], strict=True):
+    for part, fields in zip(parts, record["parts"], strict=True):
         row = _without_texts(part, fields)
         if isinstance(part, pai.ToolCallPart):
             row["call"] = calls
@@ -62,10 +62,10 @@ def response_of(message: Message) -> pai.ModelResponse | None:
     """
     parts: list[pai.ModelResponsePart] = []
     entry: Mapping[str, JsonValue] = {}
-    for reasoning, rest in replies_of(message):
+    for reasoning, reply_parts in replies_of(message):
         details = next((detail for detail in reasoning.details if detail.get("type") == TYPE), {}) if reasoning else {}
         entry = details or entry
-        parts += _ReplyParts(reasoning.text if reasoning else "", rest).filled(details)
+        parts += _ReplyParts(reasoning.text if reasoning else "", reply_parts).filled(details)
     if not parts:
         return None
     name, system = entry.get("provider_name"), entry.get("canonical_system")
@@ -98,8 +98,8 @@ class _ReplyParts:
     def filled(self, entry: Mapping[str, JsonValue]) -> list[pai.ModelResponsePart]:
         places = _read(entry)
         has_thinking = _lengths(places, pai.ThinkingPart) == len(self._reasoning)
-        texted = _lengths(places, pai.TextPart) == len(self._text)
-        if not texted:
+        has_same_lengths = _lengths(places, pai.TextPart) == len(self._text)
+        if not has_same_lengths:
             places = [place for place in places if not isinstance(place[0], pai.TextPart)]
         thinking_at = offset = 0
         used_calls: set[int] = set()
@@ -119,7 +119,7 @@ class _ReplyParts:
                     row.append(part)
                 case _:
                     pass
-        if self._text and not (texted and offset):
+        if self._text and not (has_same_lengths and offset):
             first = next((at for at, part in enumerate(row) if isinstance(part, pai.ToolCallPart)), len(row))
             row.insert(first, pai.TextPart(self._text))
         return row + [_call(call) for at, call in enumerate(self._calls) if at not in used_calls]

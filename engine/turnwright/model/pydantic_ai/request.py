@@ -144,7 +144,7 @@ _CACHE: Final[dict[str, JsonValue]] = {"auto": True, "5m": "5m", "1h": "1h", "of
 
 def map_pydantic_settings(settings: ModelSettings, model: Model, capabilities: Capabilities) -> MappedSettings:
     """Map settings to those of pydantic-ai, as far as every model behind this one sends them."""
-    supported_settings, unsupported = supported(settings, capabilities)
+    supported_settings, problems = supported(settings, capabilities)
     body: dict[str, JsonValue] = {
         name: getattr(supported_settings, name) for name in _SAME if name in supported_settings.given
     }
@@ -157,19 +157,19 @@ def map_pydantic_settings(settings: ModelSettings, model: Model, capabilities: C
     if supported_settings.service_tier in _TIERS:
         body["service_tier"] = supported_settings.service_tier
     elif supported_settings.service_tier is not None:
-        unsupported["service_tier"] = f"{supported_settings.service_tier!r}: pydantic-ai knows {', '.join(_TIERS)}"
+        problems["service_tier"] = f"{supported_settings.service_tier!r}: pydantic-ai knows {', '.join(_TIERS)}"
     models = [*models_behind(model)]
     for name in sorted(body.keys() & {name for inner_model in models for name in inner_model.unsupported_settings}):
         del body[name]
-        unsupported[name] = "pydantic-ai's adapter does not send it"
-    body.update(_thinking(supported_settings, models, unsupported))
+        problems[name] = "pydantic-ai's adapter does not send it"
+    body.update(_thinking(supported_settings, models, problems))
     if supported_settings.cache is not None and all(
         _takes(inner_model, supported_settings.cache) for inner_model in models
     ):
         body["cache"] = _CACHE[supported_settings.cache]
     elif supported_settings.cache is not None:
-        unsupported["cache"] = f"{supported_settings.cache!r} cannot be requested from this provider"
-    return MappedSettings(body, unsupported)
+        problems["cache"] = f"{supported_settings.cache!r} cannot be requested from this provider"
+    return MappedSettings(body, problems)
 
 
 def models_behind(model: Model) -> Iterator[Model]:
@@ -191,14 +191,14 @@ def _takes(model: Model, cache: str) -> bool:
     return cache in model.profile.get("supported_cache_retentions", ())
 
 
-def _thinking(settings: ModelSettings, models: list[Model], unsupported: dict[str, str]) -> dict[str, JsonValue]:
+def _thinking(settings: ModelSettings, models: list[Model], problems: dict[str, str]) -> dict[str, JsonValue]:
     thinking = settings.thinking
     if thinking is None:
         return {}
     if not isinstance(thinking, bool | str):
-        unsupported["thinking"] = f"{thinking} tokens: pydantic-ai takes a level of effort, not a budget"
+        problems["thinking"] = f"{thinking} tokens: pydantic-ai takes a level of effort, not a budget"
     elif thinking and not any(inner_model.profile.get("supports_thinking") for inner_model in models):
-        unsupported["thinking"] = "pydantic-ai knows no thinking of this model"
+        problems["thinking"] = "pydantic-ai knows no thinking of this model"
     else:
         return {"thinking": thinking}
     return {}

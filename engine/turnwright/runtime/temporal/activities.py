@@ -66,10 +66,12 @@ class Activities:
             raise _released(turn_id)
         info = activity.info()
         trail = _Trail.of(info.heartbeat_details)
-        abandoned = trail.abandoned
+        abandoned_drivers = trail.abandoned
         # Sent before the claim, so that the next attempt knows the possible owner.
         trail.beat(self._work.owner)
-        drive = asyncio.create_task(self._drive_when_free(turn_id, segment_in(str(info.workflow_id)), abandoned, trail))
+        drive = asyncio.create_task(
+            self._drive_when_free(turn_id, segment_in(str(info.workflow_id)), abandoned_drivers, trail)
+        )
         patience = (info.heartbeat_timeout or timedelta(seconds=self._beat)).total_seconds()
         beats = asyncio.create_task(self._keep_beating(trail, min(self._beat, patience / 3)))
         self._drives.add(drive)
@@ -91,7 +93,7 @@ class Activities:
     @activity.defn(name=ABORT_ACTIVITY)
     async def abort(self, turn_id: str, owners: Sequence[str] = (), epochs: Sequence[int] = ()) -> dict[str, str]:
         """Abort a turn. Its driver is notified, unless it was abandoned under one of these claims."""
-        await self._work.abort(turn_id, abandoned=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
+        await self._work.abort(turn_id, abandoned_drivers=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
         return _shown(await self._work.status(turn_id))
 
     @activity.defn(name=SWEEP_ACTIVITY)
@@ -135,15 +137,17 @@ class Activities:
             await asyncio.wait([drive])
 
     async def _drive_when_free(
-        self, turn_id: str, segment: int, abandoned: AbandonedDrivers, trail: "_Trail"
+        self, turn_id: str, segment: int, abandoned_drivers: AbandonedDrivers, trail: "_Trail"
     ) -> TurnStatus:
         """Drive a turn once its current driver has released it. Raises `TurnBusyError` if that takes too long."""
         for pause in _PAUSES:
             with suppress(TurnBusyError):
-                return await self._work.drive(turn_id, segment, abandoned=abandoned, on_claim=trail.claimed)
+                return await self._work.drive(
+                    turn_id, segment, abandoned_drivers=abandoned_drivers, on_claim=trail.claimed
+                )
             trail.waits()
             await asyncio.sleep(pause)
-        return await self._work.drive(turn_id, segment, abandoned=abandoned, on_claim=trail.claimed)
+        return await self._work.drive(turn_id, segment, abandoned_drivers=abandoned_drivers, on_claim=trail.claimed)
 
     async def _keep_beating(self, trail: "_Trail", every: float) -> None:
         """Send heartbeats: this attempt lives, and has the turn under these claims."""

@@ -118,12 +118,12 @@ class Connections:
         With `writes`, the block is shielded from cancellation, so that the caller learns the outcome of its write.
         Every error of psycopg becomes a `StoreError`.
         """
-        lent = False
+        is_lent = False
         try:
             pool = await self._opened(lock)
             connection = await pool.getconn()
             try:
-                lent = True
+                is_lent = True
                 with anyio.CancelScope(shield=writes):
                     yield connection
             except psycopg.Error:
@@ -143,10 +143,12 @@ class Connections:
             why = str(error).strip() or f"no answer after {self._patience:g} s"
             if isinstance(error, PoolTimeout):
                 why = f"no connection after {self._patience:g} s: the server is down, or all {self._most} are used"
-            rest = "; nothing was written, and the turn can be resumed" if writes else ""
-            if lent and writes and _was_lost(error):
-                rest = "; it is not known whether the last write was made: read the journal; the turn can be resumed"
-            raise StoreError(f"store {self._place}: {why}{rest}") from error
+            consequence = "; nothing was written, and the turn can be resumed" if writes else ""
+            if is_lent and writes and _was_lost(error):
+                consequence = (
+                    "; it is not known whether the last write was made: read the journal; the turn can be resumed"
+                )
+            raise StoreError(f"store {self._place}: {why}{consequence}") from error
 
     async def aclose(self) -> None:
         """Close all connections. Later calls raise `StoreError`."""

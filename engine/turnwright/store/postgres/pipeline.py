@@ -62,12 +62,12 @@ async def run_together(
     In `read committed` each statement sees what others committed before it began. If the task is canceled, so are the
     statements. After that, or after an error, which is one of psycopg's, the connection is in pipeline mode: close it.
     """
-    pgconn, prepared = connection.pgconn, _PREPARED.setdefault(connection, set())
+    pgconn, prepared_statements = connection.pgconn, _PREPARED.setdefault(connection, set())
     pgconn.enter_pipeline_mode()
     for statement, values in statements:
-        if statement not in prepared:
+        if statement not in prepared_statements:
             pgconn.send_prepare(statement.name, statement.text)
-            prepared.add(statement)
+            prepared_statements.add(statement)
         statement.send(pgconn, values)
     pgconn.pipeline_sync()
     try:

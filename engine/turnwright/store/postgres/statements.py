@@ -259,9 +259,9 @@ QUIET: Final = _writes("turn_id")
 TELLING: Final = _writes(f"pg_notify('{CHANNEL}', turn_id)")
 
 
-def parameters_of_notices(noticed: Sequence[NoticedFact]) -> dict[str, object]:
+def parameters_of_notices(notices: Sequence[NoticedFact]) -> dict[str, object]:
     """Return the parameters of facts that subscribers are notified of."""
-    return {"noticed_seqs": [str(fact.seq) for fact in noticed], "noticed_kinds": [fact.kind for fact in noticed]}
+    return {"noticed_seqs": [str(fact.seq) for fact in notices], "noticed_kinds": [fact.kind for fact in notices]}
 
 
 def parameters_of(facts: Sequence[Fact], seq: int, at: float) -> dict[str, object]:

@@ -152,9 +152,9 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "title": new.title}
         row = {**turn, **status_of(status), **parameters_of(facts, 0, new.created_at), "epoch": claim.epoch}
         create = self._create
-        if noticed := noticed_facts(new.id, facts, 0):
+        if notices := noticed_facts(new.id, facts, 0):
             create = self._create_noticed
-            row |= parameters_of_notices(noticed)
+            row |= parameters_of_notices(notices)
         lock = self._owner.take if driven else None
         with self._driving([claim]):
             async with self._connections.one(lock, writes=True) as connection:
@@ -197,8 +197,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 await connection.execute(self._writes.release, row)
         finally:
             # Not earlier: until the row has no owner, a claim in this process would take the turn for a crashed one.
-            driven = self._driven_claims.get(claim.turn)
-            if driven is not None and driven.epoch == claim.epoch:
+            driven_claim = self._driven_claims.get(claim.turn)
+            if driven_claim is not None and driven_claim.epoch == claim.epoch:
                 del self._driven_claims[claim.turn]
 
     async def append(
@@ -216,13 +216,13 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             # The second statement sees items that were posted while the first one waited for the row.
             values = {**turn, **status_of(status), **columns}
             append = self._append
-            if noticed := noticed_facts(claim.turn, facts, claim.seq):
+            if notices := noticed_facts(claim.turn, facts, claim.seq):
                 append = self._append_noticed
-                values |= parameters_of_notices(noticed)
-            appended, inbox = await run_together(connection, (append, values), (_INBOX, turn))
-            if not appended and await (await connection.execute(HOLDS, turn)).fetchone():
+                values |= parameters_of_notices(notices)
+            append_result, inbox = await run_together(connection, (append, values), (_INBOX, turn))
+            if not append_result and await (await connection.execute(HOLDS, turn)).fetchone():
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")
-        if not appended:
+        if not append_result:
             raise LeaseLostError(claim.turn, claim.epoch)
         if facts:
             claim.seq += len(facts)
@@ -362,10 +362,10 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def delete(self, turn_id: str) -> int:
         async with self._connections.transaction() as connection:
             await _one(connection, ONE, turn_id)
-            deleted = await self._delete(connection, turn_id)
-            if not deleted:  # another delete was first, and this one waited for its locks
+            deleted_count = await self._delete(connection, turn_id)
+            if not deleted_count:  # another delete was first, and this one waited for its locks
                 raise TurnNotFoundError(turn_id)
-            return deleted
+            return deleted_count
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
@@ -406,11 +406,11 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         await connection.execute(f"DELETE FROM turnwright_annotations WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
         await connection.execute(f"DELETE FROM turnwright_outbox WHERE {FAMILY}", family)
-        deleted = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
+        deletion = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
         if sessions:
             await connection.execute(LOCK_SESSIONS, {"sessions": [*sessions]})
             await connection.execute(EMPTY_SESSIONS, {"sessions": [*sessions]})
-        return deleted.rowcount
+        return deletion.rowcount
 
     async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:

@@ -49,9 +49,9 @@ class CommitGroup:
         try:
             await checkpoint()
             if write.waits:
-                locked = self._write_all()
-                if locked is not None:
-                    await self._try_again(write, locked)
+                lock_error = self._write_all()
+                if lock_error is not None:
+                    await self._try_again(write, lock_error)
         finally:
             self.under_way -= 1
             if write.waits:
@@ -59,15 +59,15 @@ class CommitGroup:
         if write.error is not None:
             raise write.error
 
-    async def _try_again(self, write: Write, locked: Exception) -> None:
+    async def _try_again(self, write: Write, lock_error: Exception) -> None:
         """Write all until `write` is made or given up. Each of the waiting writes has a patience of its own."""
         wait = LockWait(self._patience)
         while write.waits:
             if await wait.pause():
-                locked = self._write_all() or locked
+                lock_error = self._write_all() or lock_error
             elif write.waits:
                 self._waiting.remove(write)
-                write.give_up(self._explain(locked))
+                write.give_up(self._explain(lock_error))
 
     def _write_all(self) -> Exception | None:
         """Make the writes that wait. Return the error if another process has locked the file: then they still wait."""

@@ -97,9 +97,9 @@ def open_file(path: Path, place: Path, schema: Schema, durability: Durability, p
         # SQLite would let everybody read it. The log gets the same permissions.
         place.touch(mode=0o600, exist_ok=False)
     read_only = read_only_files(path, place)
-    frozen = read_only is not None and not all(read_only) and not os.access(place.parent, os.W_OK)
-    address = f"{place.as_uri()}?mode=ro&immutable=1" if frozen else place
-    db = sqlite3.connect(address, uri=frozen, timeout=patience, isolation_level=None)
+    is_frozen = read_only is not None and not all(read_only) and not os.access(place.parent, os.W_OK)
+    address = f"{place.as_uri()}?mode=ro&immutable=1" if is_frozen else place
+    db = sqlite3.connect(address, uri=is_frozen, timeout=patience, isolation_level=None)
     try:
         if read_only is None:
             schema.prepare(db, path, patience)

@@ -124,10 +124,10 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         self._opened = False
         with suppress(sqlite3.OperationalError):  # in an event loop, the first call waits for a new file that is locked
             self._open(0 if _in_event_loop() else patience)
-        own = type(self)
+        store_type = type(self)
         crowd = _CROWDS[durability] if crowd is None else crowd
         # A subclass that overrides these methods may suspend in them.
-        self._crowd = crowd if own.append is SqliteStore.append and own.inbox is SqliteStore.inbox else 0
+        self._crowd = crowd if store_type.append is SqliteStore.append and store_type.inbox is SqliteStore.inbox else 0
         self._group = CommitGroup(self._write, self._explained, patience)
 
     def _open(self, patience: float) -> None:
@@ -202,8 +202,8 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             raise TurnBusyError(turn_id, was)
         items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
         self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-        crashed = was is not None
-        return Claim(turn_id, epoch + 1, seq, crashed=crashed, unrecorded_owner=owner, waiting=items, due_at=due_at)
+        has_crashed = was is not None
+        return Claim(turn_id, epoch + 1, seq, crashed=has_crashed, unrecorded_owner=owner, waiting=items, due_at=due_at)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
@@ -235,11 +235,11 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def columns(self, turn_id: str) -> TurnColumns:
         """See `CopyingStore.columns`."""
         async with self._reading():
-            number, created, epoch, live, due_at = self._one(
+            number, created_at, epoch, live, due_at = self._one(
                 "SELECT number, created_at, epoch, live, due_at FROM turns WHERE turn_id = ?", turn_id
             )
             rows = self._db.execute(f"{COPIES} WHERE turn = ? ORDER BY seq", (number,)).fetchall()
-        turn = {"created_at": created, "epoch": epoch, "live": live, "due_at": due_at}
+        turn = {"created_at": created_at, "epoch": epoch, "live": live, "due_at": due_at}
         return TurnColumns(turn, append_columns(turn_id, rows))
 
     async def get(self, turn_id: str) -> TurnRow:
@@ -372,8 +372,8 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         self._db.execute(f"DELETE FROM facts WHERE turn IN ({numbers})", family)  # noqa: S608 (constant)
         delete_summaries(self._db, numbers, family)
         for table in ("annotations", "inbox", "outbox", "turns"):
-            deleted = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
-        return deleted.rowcount
+            deletion = self._db.execute(f"DELETE FROM {table} WHERE {FAMILY}", family)  # noqa: S608 (constant)
+        return deletion.rowcount
 
     def _lives(self, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:
@@ -483,9 +483,9 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         if not isinstance(error, _ERRORS):
             return error
         why = _explain(error)
-        explained = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
-        explained.__cause__ = error
-        return explained
+        explanation = StoreError(f"store {self.path}: {why}; nothing was written, and the turn can be resumed")
+        explanation.__cause__ = error
+        return explanation
 
 
 def _in_event_loop() -> bool:
@@ -509,8 +509,8 @@ def open_sqlite(address: str, *, create: bool) -> SqliteStore:
 
     Raises `ConfigError` (see `open_store`).
     """
-    _, separator, rest = address.partition(":///")
-    path, _, options = rest.partition("?")
+    _, separator, location = address.partition(":///")
+    path, _, options = location.partition("?")
     if not separator or path in ("", "/"):
         raise ConfigError(
             "store sqlite:...: the address names no file: write sqlite:///relative.db or sqlite:////absolute.db"

@@ -70,8 +70,8 @@ def create_search(db: sqlite3.Connection) -> None:
 def delete_summaries(db: sqlite3.Connection, numbers: str, values: Mapping[str, object]) -> None:
     """Delete the summaries of turns, whose numbers are the results of a query. No word of theirs stays in the file."""
     for table, key in (("failures", "number"), ("tools", "number"), ("summaries", "number"), ("search", "rowid")):
-        deleted = db.execute(f"DELETE FROM {table} WHERE {key} IN ({numbers})", values)  # noqa: S608 (constant)
-    if deleted.rowcount > 0 and sqlite3.sqlite_version_info < _FORGETS and db.execute(_INDEXED).fetchone():
+        deletion = db.execute(f"DELETE FROM {table} WHERE {key} IN ({numbers})", values)  # noqa: S608 (constant)
+    if deletion.rowcount > 0 and sqlite3.sqlite_version_info < _FORGETS and db.execute(_INDEXED).fetchone():
         db.execute("INSERT INTO search (search) VALUES ('optimize')")
 
 

@@ -164,8 +164,8 @@ class Caller:
             self.fill_round(current)
         if questions:
             round_data = self._kept_round()
-            first, *more = [self._question(request.params, why, round_data) for request, why in questions]
-            raise NeedsPersonError(first, *more)
+            first, *more_questions = [self._question(request.params, why, round_data) for request, why in questions]
+            raise NeedsPersonError(first, *more_questions)
 
     def _take_reply(self) -> str | None:
         if self._used_replies >= len(self._replies):

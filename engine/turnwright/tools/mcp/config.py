@@ -263,10 +263,10 @@ def mcp_servers(data: object, where: str = "the MCP servers", *, folder: Path | 
         if entry.get("disabled") is True or entry.get("enabled") is False:
             continue
         secrets: set[str] = set()
-        own = _expand(entry.get("env"), f"{label}: env", os.environ, secrets)
-        variables = ChainMap(_variables(own), os.environ)
+        own_variables = _expand(entry.get("env"), f"{label}: env", os.environ, secrets)
+        variables = ChainMap(_variables(own_variables), os.environ)
         fields = {
-            key: own if key == "env" else _expand(value, f"{label}: {key}", variables, secrets)
+            key: own_variables if key == "env" else _expand(value, f"{label}: {key}", variables, secrets)
             for key, value in entry.items()
         }
         try:

@@ -46,8 +46,8 @@ def describe_form(message: str, schema: Schema) -> tuple[str, tuple[str, ...]]:
             ("yes", "no") if field.get("type") == "boolean" else ()
         )
     names = schema.get("required")
-    required = names if isinstance(names, Sequence) else ()
-    lines = [f"- {_describe(name, field, required=name in required)}" for name, field in fields.items()]
+    required_names = names if isinstance(names, Sequence) else ()
+    lines = [f"- {_describe(name, field, required=name in required_names)}" for name, field in fields.items()]
     hint = "Answer with a line for each field, NAME=VALUE, or with a JSON object."
     return "\n".join([message, *lines, hint]), ()
 
@@ -78,14 +78,14 @@ def _drop_patterns(schema: Schema) -> dict[str, object]:
 
     Raises `FormAnswerError` for any other form whose validation may take that long.
     """
-    rest = {key: value for key, value in schema.items() if key != "properties"}
+    other_keys = {key: value for key, value in schema.items() if key != "properties"}
     fields = {
         name: {key: value for key, value in field.items() if key != "pattern"}
         for name, field in _read_fields(schema).items()
     }
-    if not all(map(is_quick, (rest, *fields.values()))):
+    if not all(map(is_quick, (other_keys, *fields.values()))):
         raise FormAnswerError("the server's form is broken (it is not a flat list of fields)")
-    return {**rest, "properties": fields}
+    return {**other_keys, "properties": fields}
 
 
 def _read_fields(schema: Schema) -> dict[str, Schema]:
@@ -119,8 +119,8 @@ def _list_options(field: Schema) -> dict[str, str]:
     source = items if field.get("type") == "array" and isinstance(items, Mapping) else field
     variants = source.get("oneOf", source.get("anyOf"))
     if isinstance(variants, Sequence):
-        titled = [variant for variant in variants if isinstance(variant, Mapping) and "const" in variant]
-        return {str(variant["const"]): str(variant.get("title", variant["const"])) for variant in titled}
+        titled_variants = [variant for variant in variants if isinstance(variant, Mapping) and "const" in variant]
+        return {str(variant["const"]): str(variant.get("title", variant["const"])) for variant in titled_variants}
     values = source.get("enum")
     if not isinstance(values, Sequence):
         return {}

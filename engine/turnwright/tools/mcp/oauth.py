@@ -237,9 +237,9 @@ class LoginProvider(OAuthClientProvider):
         finally:
             await flow.aclose()
 
-    def _select_authorization_server(self, advertised: list[str]) -> str:
+    def _select_authorization_server(self, servers: list[str]) -> str:
         issuer = self._oauth.issuer
-        return next((server for server in advertised if issuer and issuers_match(server, issuer)), advertised[0])
+        return next((server for server in servers if issuer and issuers_match(server, issuer)), servers[0])
 
     async def _perform_authorization(self) -> httpx2.Request:
         context, issuer = self.context, self._oauth.issuer

@@ -234,7 +234,7 @@ class McpSession:
         self, connection: _Connection, tool: str, arguments: dict[str, JsonValue], caller: Caller
     ) -> types.CallToolResult:
         """Send the call, over protocol 2026-07-28 in rounds. Raises `NeedsPersonError` for the questions of a round."""
-        client, rest = connection.open_client, _SHORTEST_REST
+        client, pause = connection.open_client, _SHORTEST_REST
         progress, meta = partial(_pass_on, caller.context), _meta(caller.context)
         if client is self._way or client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
             return await client.call_tool(tool, arguments, progress_callback=progress, meta=meta)
@@ -270,8 +270,8 @@ class McpSession:
                 raise ToolError(f"server {self.name}: its answer violates the protocol: another kind of result")
             current = caller.begin_round(result)
             if not current.requests:
-                await anyio.sleep(rest)
-                rest = min(2 * rest, _LONGEST_REST)
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_REST)
         raise ToolError(f"server {self.name}: it asked for more than {_MOST_ROUNDS} rounds in one call")
 
     async def _continue_task(self, client: Client, caller: Caller, current: Round) -> types.CallToolResult:

@@ -50,15 +50,15 @@ class McpTool(Tool):
         timeout: float | NotGiven | None,
     ) -> None:
         hints = McpHints.of(session.name, listed_tool)
-        trusted = policy != "always"
+        is_trusted = policy != "always"
         super().__init__(
             name=name,
             description=listed_tool.description or listed_tool.title or "",
             parameters=_make_parameters(session.name, listed_tool),
             needs_approval=not approved and approval_for(hints, policy),
             timeout=timeout,
-            idempotent=trusted and hints.idempotent,
-            read_only=listed_tool.annotations.read_only_hint if trusted and listed_tool.annotations else None,
+            idempotent=is_trusted and hints.idempotent,
+            read_only=listed_tool.annotations.read_only_hint if is_trusted and listed_tool.annotations else None,
         )
         self.hints = hints
         self._session = session

@@ -112,11 +112,11 @@ class LineDecoder(codecs.IncrementalDecoder):
             return self._stop(str(error))
 
     def _lines(self, data: bytes) -> list[bytes]:
-        *lines, rest = data.split(b"\n")
+        *lines, tail = data.split(b"\n")
         if lines:
             lines[0] = bytes(self._line) + lines[0]
             self._line.clear()
-        self._line += rest
+        self._line += tail
         if max(map(len, (*lines, self._line))) > MAX_MESSAGE:
             raise TooMuchError(f"it sent a message of more than {MAX_MESSAGE:,} bytes")
         return lines
@@ -158,14 +158,16 @@ def lighter(line: bytes) -> bytes:
         return line
     result = message.get("result")
     is_cut = isinstance(result, dict) and _cut_result(result)
-    rest = {name: value for name, value in message.items() if value is not result or not isinstance(result, dict)}
-    if _is_too_much(rest):
-        error = rest.get("error")
+    other_fields = {
+        name: value for name, value in message.items() if value is not result or not isinstance(result, dict)
+    }
+    if _is_too_much(other_fields):
+        error = other_fields.get("error")
         container, left_out = (error, "data") if isinstance(error, dict) else (message, "params")
         if container is error or "id" not in message:
             container.pop(left_out, None)
-            rest.pop(left_out, None)
-        if _is_too_much(rest):
+            other_fields.pop(left_out, None)
+        if _is_too_much(other_fields):
             raise TooMuchError(f"it sent a message with {_TOO_MUCH}")
         is_cut = True
     return msgspec.json.encode(message) if is_cut else line
@@ -349,14 +351,16 @@ def _move_output_schemas(tools: list[Any]) -> None:
     for tool in tools:
         if isinstance(tool, dict) and isinstance(tool.get("_meta"), dict | None):
             schema, meta = tool.pop("outputSchema", None), tool.get("_meta")
-            rest = {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
+            other_meta = (
+                {key: value for key, value in meta.items() if key != OUTPUT_SCHEMA} if isinstance(meta, dict) else {}
+            )
             if fault := _find_output_schema_fault(schema):
                 message = "tool %.80r of an MCP server: outputSchema: %s: results are not validated against it"
                 _LOG.warning(message, tool.get("name"), fault)
             elif isinstance(schema, dict) and is_quick(schema):
-                rest[OUTPUT_SCHEMA] = schema
-            if rest or meta is not None:
-                tool["_meta"] = rest
+                other_meta[OUTPUT_SCHEMA] = schema
+            if other_meta or meta is not None:
+                tool["_meta"] = other_meta
 
 
 def _find_output_schema_fault(schema: object) -> str | None:

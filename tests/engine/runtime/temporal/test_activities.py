@@ -42,11 +42,11 @@ class Played:
         turn_id: str,
         segment: int,
         *,
-        abandoned: AbandonedDrivers = NONE_ABANDONED,
+        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
         on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         assert (turn_id, segment) == ("t1", 3)
-        self.abandoned.append(abandoned)
+        self.abandoned.append(abandoned_drivers)
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -58,8 +58,8 @@ class Played:
     async def status(self, turn_id: str) -> TurnStatus:
         raise AssertionError(turn_id)
 
-    async def abort(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> None:
-        raise AssertionError(turn_id, abandoned)
+    async def abort(self, turn_id: str, *, abandoned_drivers: AbandonedDrivers = NONE_ABANDONED) -> None:
+        raise AssertionError(turn_id, abandoned_drivers)
 
     async def job(self, turn_id: str) -> Job:
         raise AssertionError(turn_id)
