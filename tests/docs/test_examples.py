@@ -46,6 +46,15 @@ def test_queue_in_postgresql_drives_turns() -> None:
         ]
 
 
+def test_turns_of_one_customer_share_a_budget() -> None:
+    """Two shares are reserved at once. What they leave pays for the third request, under its first id."""
+    assert printed("shared_budget.py") == [
+        "['Done.', 'Done.', 'no money left'] left: 0.000",
+        "spent: {'request-1': 0.007, 'request-2': 0.007} left: 0.016",
+        "Done. left: 0.000",
+    ]
+
+
 def test_custom_loop_pauses_crashes_and_ends_without_asyncio() -> None:
     """Three processes, one journal: what had started when the second died is not run again."""
     *lines, journal, asyncio = printed("own_loop.py")
