@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.proof.conformance import values_of
 
 from turnwright_proof.moves import APPLIED, CHOSEN, MOVES, facts_of
 from turnwright_proof.texts import evaluate, names_in
@@ -21,7 +22,6 @@ from turnwright_proof.theorems import (
     claims_of,
     potential,
 )
-from turnwright_proof.verify.conformance import values_of
 from turnwright_states import Limits, State
 from turnwright_states.chart import ROWS
 from turnwright_states.counters import PASSING

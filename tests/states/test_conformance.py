@@ -6,8 +6,9 @@ The campaign of `test_verify.py` does the same for every case within a bound.
 from typing import Final
 
 import pytest
+from tests.proof.conformance import ConformingMachine
 
-from turnwright_proof.verify import Case, ConformingMachine, Property, ViolationError, walk
+from turnwright_proof.verify import Case, Property, ViolationError, walk
 from turnwright_states import CallState, Limits, ModelRepliedInput, State, facts
 from turnwright_states.chart import ROWS, Chart
 from turnwright_states.facts import Fact

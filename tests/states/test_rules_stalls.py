@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.proof.conformance import ConformingMachine
 
 from turnwright_proof.verify.case import Case
-from turnwright_proof.verify.conformance import ConformingMachine
 from turnwright_proof.verify.walk import walk
 from turnwright_states import (
     AnsweredInput,

@@ -3,7 +3,7 @@
 A move is one row of the chart, or one fact inside a state. `Move.assume` is what `TurnMachine.feed` and the decisions
 of a batch guarantee: its precondition, as a text in the effects' language (`effects.py`). `facts_of` has the facts that
 follow a row, with the values that their effects read. The proof for all limits (`turnwright verify --smt`) reads these
-texts, and `verify/conformance.py` holds the machine to them on every edge of a walk.
+texts, and `tests/proof/conformance.py` holds the machine to them on every edge of a walk.
 
 The values that a move chooses are `INPUTS`, and the flags of `counters.PASSING`. Calls of a batch are counted, and
 their leases are added up.

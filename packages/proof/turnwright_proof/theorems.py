@@ -2,7 +2,7 @@
 
 Each text is in the effects' language (`effects.py`). `turnwright verify --smt` proves that the invariants hold at the
 start and that every move keeps them, so the bounds follow for all limits, not only for those that a walk can try.
-`verify/conformance.py` evaluates the invariants on the machine, on every edge of a walk (docs/evidence.md).
+`tests/proof/conformance.py` evaluates the invariants on the machine, on every edge of a walk (docs/evidence.md).
 """
 
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pytest
+from tests.proof.conformance import ConformingMachine
 
-from turnwright_proof.verify import Case, ConformingMachine, Environment, WalkedMachine, walk
+from turnwright_proof.verify import Case, Environment, WalkedMachine, walk
 from turnwright_proof.verify.grid import RULE_SETS, grid
 from turnwright_states import Halt, Limits, TurnMachine, facts
 from turnwright_states.inputs import (

@@ -7,13 +7,13 @@ from typing import Final, Self
 
 import pytest
 from hypothesis import settings
+from tests.proof.conformance import ConformingMachine
 
 from turnwright_proof.rank import Rank, rank_of
 from turnwright_proof.verify import (
     BOUND,
     ENDS,
     Case,
-    ConformingMachine,
     Environment,
     Property,
     ViolationError,

@@ -4,7 +4,6 @@ from .abilities import Abilities, AgentRows, rows_of
 from .case import Case
 from .claims import Property, ViolationError
 from .configuration import WalkedMachine
-from .conformance import ConformanceError, ConformingMachine
 from .environment import Environment
 from .findings import ENDS, findings
 from .grid import BOUND, campaign, grid
@@ -20,8 +19,6 @@ __all__ = [
     "Abilities",
     "AgentRows",
     "Case",
-    "ConformanceError",
-    "ConformingMachine",
     "Counterexample",
     "Edge",
     "Environment",

@@ -192,7 +192,7 @@ def _limits(**fields: object) -> Limits:
 def campaign(cases: Iterable[Case], *, machine: type[WalkedMachine] = WalkedMachine, most: int = MOST) -> Walk:
     """Walk each case, up to `most` configurations, and add the counts up.
 
-    With `machine=ConformingMachine` every formula is checked too. Raises `ViolationError` at the first fault.
+    A `machine` may check more on every edge. Raises `ViolationError` at the first fault.
     """
     total = Walk()
     for case in cases:

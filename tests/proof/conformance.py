@@ -28,6 +28,7 @@ from turnwright_proof.moves import (
 )
 from turnwright_proof.texts import evaluate, names_in
 from turnwright_proof.theorems import CHANGING, CONSTANTS, INVARIANTS
+from turnwright_proof.verify import WalkedMachine
 from turnwright_states import facts as f
 from turnwright_states.call import CallState
 from turnwright_states.chart import CHART, Chart, Row
@@ -37,8 +38,6 @@ from turnwright_states.inputs import Input, StartedInput
 from turnwright_states.limits import Limits
 from turnwright_states.state import FINAL, State, Trigger
 from turnwright_states.turn import Turn
-
-from .configuration import WalkedMachine
 
 Values = Mapping[str, int]
 #: The values of a configuration, in the order of `_NAMES`.
