@@ -48,6 +48,7 @@ async def mcp_tools(
     timeout: float | NotGiven | None = NOT_GIVEN,  # noqa: ASYNC109 (of a call, not of this)
     startup: float = STARTUP_TIMEOUT,
     logins: str | Path | None = None,
+    tasks: bool = False,
 ) -> AsyncIterator[list[Tool]]:
     """Open the servers during the block. The context value is the list of their tools.
 
@@ -62,7 +63,8 @@ async def mcp_tools(
     server's hints, see `approval_for`), `always`, `never`, or a function that takes a tool's `McpHints` and returns its
     `needs_approval`. Tools in a server's `auto_approve` need none. `timeout` limits one call, as that of `@tool` does,
     and `startup` the time until a server has sent its tools, both in seconds. A server's configuration may override
-    the three. `logins` is the folder with the logins of `mcp_login` and `turnwright mcp login`; by default see
+    the three. With `tasks` all servers may make a call a task, whose result comes later, else those whose configuration
+    says so. `logins` is the folder with the logins of `mcp_login` and `turnwright mcp login`; by default see
     `mcp_login`.
 
     Raises `ConfigError` if the extra is not installed, for an invalid configuration, for two servers with one name, and
@@ -86,7 +88,7 @@ async def mcp_tools(
                 background.group,
                 startup=server.startup or startup,
                 secrets=server.secrets,
-                tasks=server.tasks,
+                tasks=tasks or server.tasks,
             )
             sessions.append((session, server))
         try:

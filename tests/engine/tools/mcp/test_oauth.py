@@ -3,8 +3,10 @@
 import base64
 import json
 import logging
+import resource
 import stat
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 
@@ -305,20 +307,31 @@ async def test_damaged_login_is_a_warning_and_a_new_login_repairs(
     assert await greet(server, tmp_path) == "hello"
 
 
-def test_login_is_replaced_atomically(server: McpServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@contextmanager
+def disk_of(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond `size` bytes, as if the disk were full."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_login_is_replaced_atomically(server: McpServer, tmp_path: Path) -> None:
     file = LoginFile(server, tmp_path)
     file.write(SavedLogin(lacking="a"))
     file.path.chmod(0o644)
     file.write(SavedLogin(lacking="b"))
     assert stat.S_IMODE(file.path.stat().st_mode) == 0o600
-
-    def fail(_self: Path, _target: Path) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", fail)
-    with pytest.raises(OSError, match="No space"):
+    with disk_of(20), pytest.raises(OSError, match="too large"):
         file.write(SavedLogin(lacking="c"))
     assert file.read().lacking == "b"
+    assert list(tmp_path.iterdir()) == [file.path]
+    file.path.unlink()
+    file.path.mkdir()
+    with pytest.raises(OSError, match="directory"):
+        file.write(SavedLogin(lacking="c"))
     assert list(tmp_path.iterdir()) == [file.path]
 
 

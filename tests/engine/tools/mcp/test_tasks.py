@@ -19,13 +19,13 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright.tools import NeedsPersonError
 from turnwright.tools.mcp import McpServer, mcp_tools
-from turnwright.tools.mcp.session import McpSession
+from turnwright.tools.mcp.tasks import SHORTEST_INTERVAL
 from turnwright_states import CallStatus, InterruptKind
 from turnwright_testing import clock
 
 from .conftest import Context, Stage
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.no_waiting]
 
 AGENT = Agent(name="Clerk")
 DATES = {"createdAt": "2026-11-29T10:00:00Z", "lastUpdatedAt": "2026-11-29T10:00:00Z", "ttlMs": 60_000}
@@ -80,15 +80,14 @@ class Jobs:
 
 
 @pytest.fixture
-def jobs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    monkeypatch.setattr("turnwright.tools.mcp.session.SHORTEST_INTERVAL", 0.0)
-    begin = McpSession.__init__
-
-    def with_tasks(session: McpSession, *args: Any, **options: Any) -> None:  # noqa: ANN401
-        begin(session, *args, **(options | {"tasks": True}))
-
-    monkeypatch.setattr(McpSession, "__init__", with_tasks)
+def jobs(stage: Stage) -> Jobs:
     return Jobs(stage)
+
+
+async def look_again(engine: Engine) -> list[TurnResult]:
+    """Recover after the time in which a task is looked at once. The event loop skips it."""
+    await anyio.sleep(SHORTEST_INTERVAL)
+    return await engine.recover()
 
 
 def results(turn: TurnResult) -> list[tuple[CallStatus, str]]:
@@ -103,25 +102,26 @@ def model() -> ScriptedModel:
 async def test_task_is_a_wait_for_the_result(jobs: Jobs) -> None:
     """Another process looks at it, and the call runs again only when the task has ended."""
     store = MemoryStore()
-    async with mcp_tools({"s": jobs.stage.server}) as tools:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools:
         paused = await Engine(model=model(), tools=tools, store=store).run(AGENT, "Render.")
         (interrupt,) = paused.interrupts
         assert (interrupt.kind, interrupt.expires_at is not None) == (InterruptKind.RESULT, True)
-    async with mcp_tools({"s": jobs.stage.server}) as tools:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools:
         engine = Engine(model=ScriptedModel("Done."), tools=tools, store=store)
         assert await engine.recover() == []
         jobs.complete()
-        (done,) = await engine.recover()
+        assert await engine.recover() == [], "it has looked just now"
+        (done,) = await look_again(engine)
     assert (results(done), done.text) == ([(CallStatus.OK, "film.mp4")], "Done.")
     assert len(jobs.stage.calls) == 1
 
 
 async def test_questions_of_a_task_are_asked_once(jobs: Jobs) -> None:
     """`tasks/update` brings the answers. The task may show answered requests for a while."""
-    async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
         paused = await engine.run(AGENT, "Render.")
         jobs.ask("a", "b")
-        (asking,) = await engine.recover()
+        (asking,) = await look_again(engine)
         assert [open_.question.splitlines()[0] for open_ in asking.interrupts] == ["s asks: Sure?"] * 2
         first, second = (open_.id for open_ in asking.interrupts)
         waiting = await engine.resume(paused.id, {second: "no", first: "yes"})
@@ -130,9 +130,9 @@ async def test_questions_of_a_task_are_asked_once(jobs: Jobs) -> None:
         assert [{key: answer["content"] for key, answer in update.items()} for update in updates] == [
             {"a": {"sure": True}, "b": {"sure": False}}
         ]
-        assert await engine.recover() == []
+        assert await look_again(engine) == []
         jobs.complete()
-        (done,) = await engine.recover()
+        (done,) = await look_again(engine)
         assert results(done) == [(CallStatus.OK, "film.mp4")]
         assert "cancel" not in jobs.methods
 
@@ -141,7 +141,10 @@ def test_worker_looks_at_tasks(jobs: Jobs) -> None:
     """The event loop skips the time between the looks."""
 
     async def scene() -> None:
-        async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+        async with (
+            mcp_tools({"s": jobs.stage.server}, tasks=True) as tools,
+            Engine(model=model(), tools=tools) as engine,
+        ):
             turn_id, stopping = await engine.submit(AGENT, "Render."), anyio.Event()
             async with background_task(engine.run_worker, stopping):
                 while jobs.methods.count("get") < 3:  # noqa: ASYNC110 (the time is skipped)
@@ -156,7 +159,7 @@ def test_worker_looks_at_tasks(jobs: Jobs) -> None:
 
 
 async def test_turn_that_is_deleted_during_the_look_is_no_fault(jobs: Jobs) -> None:
-    async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
         paused = await engine.run(AGENT, "Render.")
         jobs.complete()
 
@@ -165,7 +168,8 @@ async def test_turn_that_is_deleted_during_the_look_is_no_fault(jobs: Jobs) -> N
             return {"resultType": "complete", "taskId": "job-1", **DATES, **jobs.state}
 
         jobs.stage.server.add_request_handler("tasks/get", Job, delete)
-        assert await engine.recover() == []
+        assert await look_again(engine) == []
+        assert await engine.turns() == [], "it was deleted"
 
 
 def test_worker_outlives_a_tool_that_fails_to_look() -> None:
@@ -218,7 +222,7 @@ def test_worker_outlives_a_tool_that_fails_to_look() -> None:
     ],
 )
 async def test_task_that_fails_is_an_error_of_the_call(jobs: Jobs, state: dict[str, Any], problem: str) -> None:
-    async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
         paused = await engine.run(AGENT, "Render.")
         jobs.state = state
         done = await engine.resume(paused.id, {paused.interrupts[0].id: "rerun"})
@@ -228,7 +232,7 @@ async def test_task_that_fails_is_an_error_of_the_call(jobs: Jobs, state: dict[s
 
 @pytest.mark.parametrize("end", ["abort", "reject", "settle", "delete"])
 async def test_task_that_nobody_waits_for_is_canceled_once(jobs: Jobs, end: str) -> None:
-    async with mcp_tools({"s": jobs.stage.server}) as tools, Engine(model=model(), tools=tools) as engine:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
         paused = await engine.run(AGENT, "Render.")
         await engine.recover()
         (interrupt,) = paused.interrupts
@@ -252,12 +256,12 @@ async def test_task_of_a_sub_agent_goes_on_too(jobs: Jobs) -> None:
     scripted = ScriptedModel(
         asks_for(("helper", {"prompt": "Render."})), asks_for(("s__render", {})), "Rendered.", "Done."
     )
-    async with mcp_tools({"s": jobs.stage.server}) as tools:
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools:
         every_tool = [*tools, agent_tool(helper, name="helper")]
         async with Engine(model=scripted, tools=every_tool, agents=[AGENT, helper]) as engine:
             await engine.run(AGENT, "Delegate.")
             jobs.complete()
-            done, *_ = await engine.recover()
+            done, *_ = await look_again(engine)
             assert (await engine.get(done.id)).text == "Done."
 
 
@@ -271,7 +275,7 @@ async def test_server_without_the_option_makes_no_tasks(stage: Stage) -> None:
 
 
 async def test_task_that_works_waits_with_its_id(jobs: Jobs) -> None:
-    async with mcp_tools({"s": jobs.stage.server}) as (render,):
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as (render,):
         with pytest.raises(NeedsPersonError) as needs:
             await render.run({}, ToolContext(turn_id="t1", call_id="c1"))
     data: Any = needs.value.ask.kept
