@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from pydantic import JsonValue
 
-from turnwright._base.frozen import refuse_constant, unique_keys
+from turnwright._base.frozen import strict_json
 from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
@@ -38,8 +38,6 @@ AnyEngine = Engine[None]
 MOST_BYTES: Final = 512 * 1024
 #: How much of a body is read that is too large, as a multiple of the limit.
 _DROPPED: Final = 4
-#: Digits of a whole number in it: Python reads no more.
-_MOST_DIGITS: Final = 4_300
 _LOG: Final = logging.getLogger(__name__)
 _JSON: Final = "application/json"
 _HTML: Final = "text/html; charset=utf-8"
@@ -264,12 +262,7 @@ async def _read_body(scope: Mapping[str, Any], receive: Callable[[], Awaitable[A
 def _parse(body: bytes) -> Mapping[str, JsonValue]:
     """Return the JSON object of a callback. Raises `_RefusedRequestError`."""
     try:
-        fields: JsonValue = json.loads(
-            body.decode(),
-            parse_constant=refuse_constant,
-            parse_int=_read_integer,
-            object_pairs_hook=unique_keys,
-        )
+        fields = strict_json(body)
     except (ValueError, RecursionError) as error:
         why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not JSON: {why}") from None
@@ -284,12 +277,6 @@ def _parse(body: bytes) -> Mapping[str, JsonValue]:
     if "error" in fields and not isinstance(fields["error"], str):
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, "error must be text")
     return fields
-
-
-def _read_integer(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
-        raise ValueError(f"a number has {len(digits):,} digits; the limit: {_MOST_DIGITS:,}")
-    return int(digits)
 
 
 def _question(interrupt: Interrupt, decision: Decision, by: str) -> Response:

@@ -89,7 +89,9 @@ async def test_body_that_is_no_json_object_is_refused(content: bytes) -> None:
     ("content", "why"),
     [
         (b'{"a": {"b": 1, "b": 2}}', "the key 'b' occurs twice"),
-        (b'{"a": NaN}', "NaN"),
+        (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": -1e999}', "a number is too large"),
+        (b'{"a": %s}' % (b"9" * 4301), "a number has 4,301 digits; the limit: 4,300"),
         (b"{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
     ],
 )

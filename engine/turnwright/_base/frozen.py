@@ -4,6 +4,8 @@ The constructor validates nothing, because type checkers check code. `of_json` v
 models accept these values as fields too.
 """
 
+import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -28,6 +30,9 @@ MOST_NESTED: Final = 250
 #: The longest key that an error shows, in characters.
 _LONGEST_KEY: Final = 40
 
+#: Digits of a whole number: Python reads no more.
+_MOST_DIGITS: Final = 4_300
+
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
 
 
@@ -48,6 +53,36 @@ def unique_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 def refuse_constant(constant: str) -> NoReturn:
     """Refuse NaN and the infinities, as a `parse_constant` of `json`. Raises `ValueError`."""
     raise ValueError(f"{constant} is not JSON")
+
+
+def strict_json(content: bytes) -> JsonValue:
+    """Return JSON of others: with each key once, numbers that can be written again, and whole characters.
+
+    Raises `json.JSONDecodeError` for content that is not JSON, other `ValueError`s for what it may not have, and
+    `RecursionError`.
+    """
+    value: JsonValue = json.loads(
+        content.decode(),
+        parse_constant=refuse_constant,
+        parse_float=_read_float,
+        parse_int=_read_integer,
+        object_pairs_hook=unique_keys,
+    )
+    json.dumps(value, ensure_ascii=False).encode()
+    return value
+
+
+def _read_float(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+def _read_integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError(f"a number has {len(digits):,} digits; the limit: {_MOST_DIGITS:,}")
+    return int(digits)
 
 
 def deeper_than(value: object, levels: int) -> bool:

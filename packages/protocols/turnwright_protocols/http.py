@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from turnwright._base.frozen import refuse_constant, unique_keys
+from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.driver.admission import check_client_tools
 from turnwright.errors import (
@@ -180,8 +180,7 @@ class Gate:
 def parse_object(content: bytes) -> JsonObject:
     """Return a JSON object. Raises `RefusedRequestError`, also for text that is not valid Unicode."""
     try:
-        value = json.loads(content, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
-        json.dumps(value, ensure_ascii=False).encode()
+        value = strict_json(content)
     except (UnicodeError, RecursionError):
         raise RefusedRequestError(400, "the body is not valid JSON") from None
     except ValueError as error:

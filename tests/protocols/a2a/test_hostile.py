@@ -13,6 +13,11 @@ from .client import VERSION, call, message, send
 
 pytestmark = pytest.mark.anyio
 
+#: A message with a number as its data.
+DATA = (
+    b'{"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params":'
+    b' {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"data": %s}]}}}'
+)
 DEEP = b'{"a":' * 100_000
 
 
@@ -43,7 +48,6 @@ async def refused(engine: Engine, client: Client, method: str, params: object, c
         {"parts": [{}]},
         {"parts": [{"text": 7}]},
         {"parts": [{"text": " "}]},
-        {"parts": [{"text": "\ud800"}]},
         {"parts": [{"text": "hi"}] * 1001},
         {"parts": [{"raw": "not base64!", "mediaType": "image/png"}]},
         {"parts": [{"raw": "aGk=", "mediaType": "\n"}]},
@@ -204,9 +208,12 @@ async def test_stranger_is_refused_by_status(engine: Engine) -> None:
         (b'{"jsonrpc":"2.0","id":1}', -32600),
         (b'{"jsonrpc":"2.0","id":1,"method":"Nothing"}', -32601),
         (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":[]}', -32602),
-        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":NaN}}', -32602),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":NaN}}', -32600),
         (b'\xff{"a":1}', -32600),
         (DEEP, -32600),
+        (b'{"jsonrpc": "2.0", "id": "\\ud800", "method": "GetTask", "params": {"id": "x"}}', -32600),
+        (b'{"jsonrpc": "2.0", "id": %s, "method": "GetTask", "params": {"id": "x"}}' % (b"9" * 5000), -32600),
+        *((DATA % number, -32600) for number in (b"NaN", b"-Infinity", b"1e999", b'"\\ud800"')),
     ],
 )
 async def test_malformed_call_is_refused(engine: Engine, client: Client, content: bytes, code: int) -> None:

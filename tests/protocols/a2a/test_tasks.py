@@ -5,7 +5,7 @@ import json
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json
-from tests.protocols.subject import AGENT, HELPER
+from tests.protocols.subject import AGENT, HELPER, settle_job
 
 from turnwright import Agent, Engine, external_tool, tool
 from turnwright.model import ScriptedModel, asks_for
@@ -154,6 +154,17 @@ async def test_result_from_outside_is_an_answer() -> None:
         assert answer_of(await send(client, answers, task=task["id"])) == "shipped"
         facts = [fact for _, fact in await engine.store.facts(task["id"]) if fact.kind == "call_settled"]
         assert json.loads(facts[0].result) == {"parcels": 2}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("part", ["yes", {"data": {"answers": {"approval-1": True}}}])
+async def test_approval_is_answered_while_a_result_is_awaited(engine: Engine, client: Client, part: object) -> None:
+    asking = await send(client, "job-and-pay")
+    waiting = await send(client, part, task=asking["id"])
+    assert state_of(waiting) == "INPUT_REQUIRED"
+    await settle_job(engine)
+    await engine.recover()
+    done = (await call(client, "GetTask", {"id": asking["id"]})).json()["result"]
+    assert (state_of(done), answer_of(done)) == ("COMPLETED", "Result: paid 5")
 
 
 async def test_large_integers_and_deep_arguments_are_shown_exactly() -> None:

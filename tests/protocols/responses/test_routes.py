@@ -55,6 +55,12 @@ async def test_models_are_the_agents(client: openai.AsyncOpenAI) -> None:
         await client.models.retrieve("other")
 
 
+async def test_agent_may_have_the_name_of_a_path(engine: Engine) -> None:
+    """Names of models are often a maker's and its model's."""
+    client = sdk(app_of(engine, agent=Agent(name="acme/clerk")))
+    assert (await client.models.retrieve("acme/clerk")).id == "acme/clerk"
+
+
 async def test_rule_that_remembers_a_session_is_refused(engine: Engine) -> None:
     """Responses may branch, so that no order of turns could be remembered."""
     once = Rule("once", at_most=1, of="pay", scope="session")

@@ -47,6 +47,8 @@ async def paused(client: Client, chat: str = "c1", word: str = "approve") -> Cha
         ({"id": "", "messages": [user()]}, 400),
         ({"id": "x" * 200, "messages": [user()]}, 400),
         ({"id": "a\nb", "messages": [user()]}, 400),
+        ({"id": "a/b", "messages": [user()]}, 400),
+        ({"id": "..", "messages": [user()]}, 400),
         ({"id": "c1"}, 400),
         ({"id": "c1", "messages": [{"role": "user", "parts": [{"type": "text"}]}]}, 400),
         ({"id": "c1", "messages": []}, 400),

@@ -81,21 +81,23 @@ def read_answers(
 ) -> dict[str, AnswerValue]:
     """Return the answers of a message to the interrupts of a pause, among them all `open_interrupts`.
 
-    A text answers a single one. Raises `RefusedRequestError`, and `InvalidAnswerError` for an answer that does not fit.
+    A call may go on waiting for its result. A text answers a single one. Raises `RefusedRequestError`, and
+    `InvalidAnswerError` for an answer that does not fit.
     """
     if prompt.files:
         raise wrong_field("parts", "the task waits for an answer, which has no files")
+    questions = [interrupt for interrupt in open_interrupts if interrupt.kind is not InterruptKind.RESULT]
     if prompt.answers is not None:
         by_id, ids = (
             {interrupt.id: interrupt for interrupt in interrupts},
-            [interrupt.id for interrupt in open_interrupts],
+            [interrupt.id for interrupt in questions],
         )
         if not set(ids) <= prompt.answers.keys() <= by_id.keys():
             raise wrong_field("answers", f"must answer these and no others: {', '.join(ids)}")
         return {name: _answer(by_id[name], value, ids) for name, value in prompt.answers.items()}
-    if len(open_interrupts) != 1:
+    if len(questions or open_interrupts) != 1:
         raise wrong_field("parts", _ALL_ANSWERS)
-    (interrupt,) = open_interrupts
+    (interrupt,) = questions or open_interrupts
     if interrupt.kind in APPROVALS and prompt.text.lstrip().startswith("{"):
         raise wrong_field("parts", "an approval by text is yes or no")
     parse_answer(tuple(open_interrupts), interrupt.id, prompt.text)

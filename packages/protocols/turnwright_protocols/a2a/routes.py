@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Message
 
+from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
@@ -123,11 +124,11 @@ def _within(gate: Gate, endpoint: Callable[..., Awaitable[Any]]) -> Handle:
 def _need_readable(content: bytes) -> None:
     """Raise `RefusedRequestError` for content that the library would take for a fault of the server."""
     try:
-        json.loads(content or b"{}")
-    except (RecursionError, UnicodeDecodeError):
-        raise RefusedRequestError(400, "the body is not valid JSON") from None
-    except ValueError:
+        strict_json(content or b"{}")
+    except json.JSONDecodeError:
         pass  # the library answers in the words of the protocol
+    except (RecursionError, ValueError):
+        raise RefusedRequestError(400, "the body is not valid JSON") from None
 
 
 def _replay(content: bytes) -> Callable[[], Awaitable[Message]]:

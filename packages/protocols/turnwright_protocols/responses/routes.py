@@ -109,7 +109,7 @@ def responses_routes(
         Route(f"{path}/responses/{{rest:path}}", serve(door.refuse_route), methods=_METHODS),
         Route(f"{path}/chat/completions", serve(chat.create), methods=["POST"]),
         Route(f"{path}/models", serve(door.models), methods=["GET"]),
-        Route(f"{path}/models/{{model}}", serve(door.model), methods=["GET"]),
+        Route(f"{path}/models/{{model:path}}", serve(door.model), methods=["GET"]),
     ]
 
 

@@ -40,6 +40,8 @@ def read_request(body: JsonObject) -> ChatRequest:
     session, trigger = body.get("id"), body.get("trigger", _SENT)
     if not isinstance(session, str):
         raise wrong_field("id", "the chat's id is missing")
+    if "/" in session or session in (".", ".."):
+        raise wrong_field("id", "the chat's id must be a name in addresses")
     if trigger != _SENT:
         raise RefusedRequestError(409, "a turn cannot be generated again: send a new message", field="trigger")
     agent = body.get("agent")
