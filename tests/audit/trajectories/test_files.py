@@ -109,6 +109,27 @@ def test_each_unreadable_path_gives_a_message(tmp_path: Path) -> None:
     assert problems[3:] == [None]
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file of this system opens and cannot be read")
+def test_unreadable_file_of_a_folder_ends_no_audit(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a.json").symlink_to("/proc/self/mem")
+    (tmp_path / "folder" / "b.json").write_bytes(SAMPLE)
+    problems = [problem for _, problem in seen(runs([tmp_path / "folder"]))]
+    assert problems == ["Input/output error", None]
+
+
+def test_recording_beside_a_missing_log_is_found(tmp_path: Path) -> None:
+    """A store removes its log when it is closed, perhaps between the listing of a folder and the look at the log."""
+    for name in ("a.json", "b.json"):
+        (tmp_path / name).write_bytes(SAMPLE)
+    (tmp_path / "a.json-wal").symlink_to(tmp_path.parent / "nothing")
+    assert names(runs([tmp_path]), tmp_path) == ["a.json", "b.json"]
+
+
+def test_device_is_refused_without_reading() -> None:
+    assert seen(runs(["/dev/zero"])) == [("/dev/zero", "it is a device or a socket, and not a file")]
+
+
 @pytest.mark.parametrize("pack", [packed_zip, packed_tar], ids=["zip", "tar"])
 def test_archive_members_are_read_without_extraction(pack: Callable[[dict[str, bytes]], bytes], tmp_path: Path) -> None:
     folder = tmp_path / "deep" / "er"

@@ -167,10 +167,12 @@ class Runs:
         """
         run_format = None
         number = calls = 0
-        empty = False
+        empty = unread = False
+        head = b""
         held_runs: list[Run] = []
         try:
-            if is_named or may_hold_runs(recording.head):
+            head = recording.head
+            if is_named or may_hold_runs(head):
                 run_format = self._format or format_of(recording)
             for run in run_format.read(recording) if run_format else ():
                 calls += count_calls(run)
@@ -183,7 +185,7 @@ class Runs:
             problem = str(error)
             empty = isinstance(error, EmptyRecordingError)
         except UNPACKING_ERRORS as error:
-            problem = reason(error)
+            problem, unread = reason(error), True
         except Exception as error:  # noqa: BLE001 (one bad file must not end an audit of thousands)
             problem = f"the reader failed: {type(error).__name__}: {error}"
         else:
@@ -192,8 +194,8 @@ class Runs:
         number += len(held_runs)
         yield from held_runs
         self.files += run_format is not None and (is_named or number > 0 or not problem)
-        foreign = problem and not run_format and may_hold_runs(recording.head) and call_mark([recording.head])
-        if problem and (is_named or number or foreign or (run_format and not self._format and not empty)):
+        foreign = problem and not run_format and may_hold_runs(head) and call_mark([head])
+        if problem and (is_named or number or unread or foreign or (run_format and not self._format and not empty)):
             yield Run(recording.name, run_format, Problem(recording.name, problem))
         elif problem:
             self.skipped += 1
@@ -240,8 +242,10 @@ def _below(path: str) -> Iterator[FoundFile]:
         if os.path.isdir(path):  # noqa: PTH112 (paths stay text, as they are shown)
             yield from _walk(path, os.path.realpath(path), {_identity(path)})
         else:
-            log = path + _LOG
-            yield _found(path, os.stat(path), os.stat(log) if os.path.exists(log) else None)  # noqa: PTH110, PTH116
+            status = os.stat(path)  # noqa: PTH116
+            is_readable = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
+            file = _found(path, status, Path(path + _LOG))
+            yield file if is_readable else file._replace(problem="it is a device or a socket, and not a file")
     except OSError as error:
         yield FoundFile(path, 0, reason(error))
 
@@ -258,13 +262,11 @@ def _walk(folder: str, root: str, seen_folders: set[tuple[int, int]]) -> Iterato
     for entry in entries:
         if entry.is_symlink() and _inside(os.path.realpath(entry.path), root):
             continue
-        try:
-            kind = entry.stat()
-        except OSError:
-            continue  # a link to nothing, or a file that is gone
+        kind = _status(entry)
+        if kind is None:
+            continue
         if stat.S_ISREG(kind.st_mode):
-            log = logs.get(entry.name + _LOG)
-            yield _found(entry.path, kind, None if log is None else log.stat())
+            yield _found(entry.path, kind, logs.get(entry.name + _LOG))
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
             if identity not in seen_folders:
@@ -272,10 +274,20 @@ def _walk(folder: str, root: str, seen_folders: set[tuple[int, int]]) -> Iterato
                 yield from _walk(entry.path, root, seen_folders)
 
 
-def _found(path: str, kind: os.stat_result, log: os.stat_result | None) -> FoundFile:
-    # A reader may make an empty log.
-    changed_at = max(kind.st_mtime_ns, log.st_mtime_ns) if log is not None and log.st_size else kind.st_mtime_ns
+def _found(path: str, kind: os.stat_result, log: "os.DirEntry[str] | Path | None") -> FoundFile:
+    log_kind = None if log is None else _status(log)
+    changed_at = kind.st_mtime_ns
+    if log_kind is not None and log_kind.st_size:  # a reader may make an empty log
+        changed_at = max(changed_at, log_kind.st_mtime_ns)
     return FoundFile(path, kind.st_size, changed_at=changed_at)
+
+
+def _status(entry: "os.DirEntry[str] | Path") -> os.stat_result | None:
+    """Return the status of a file; None for a link to nothing, or a file that is gone."""
+    try:
+        return entry.stat()
+    except OSError:
+        return None
 
 
 def _identity(path: str) -> tuple[int, int]:

@@ -219,8 +219,12 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
 
     def opened() -> BinaryIO:
         stream = path.open("rb")
-        if stream.peek(len(BOM_UTF8))[: len(BOM_UTF8)] == BOM_UTF8:
-            stream.read(len(BOM_UTF8))
+        try:
+            if stream.peek(len(BOM_UTF8))[: len(BOM_UTF8)] == BOM_UTF8:
+                stream.read(len(BOM_UTF8))
+        except OSError:
+            stream.close()
+            raise
         return stream
 
     return opened
