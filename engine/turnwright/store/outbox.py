@@ -58,15 +58,16 @@ class NoticedFact(NamedTuple):
 def noticed_facts(turn_id: str, facts: Iterable[f.Fact], seq: int) -> Sequence[NoticedFact]:
     """Return the facts after fact `seq` that subscribers are notified of: those of root turns alone."""
     notices: Sequence[NoticedFact] = ()
+    if ":" in turn_id:
+        return notices
     for place, fact in enumerate(facts, seq + 1):
-        kind = _KINDS.get(type(fact))
-        if kind is None or ":" in turn_id:
+        if type(fact) not in _KINDS:
             continue
         if isinstance(fact, f.CallWaiting) and not any(
             interrupt.kind is InterruptKind.RESULT for interrupt in fact.interrupts
         ):
             continue
-        notices = (*notices, NoticedFact(place, kind))
+        notices = (*notices, NoticedFact(place, _KINDS[type(fact)]))
     return notices
 
 

@@ -20,6 +20,7 @@ from turnwright._base.ids import root_of
 from turnwright.errors import StoreError, TurnBusyError, TurnNotFoundError, UnreadableTurnError
 from turnwright_states import EndReason, Outcome, State, Turn
 from turnwright_states.facts import Fact
+from turnwright_states.state import FINAL
 
 from .sessions import SessionInfo
 
@@ -72,7 +73,7 @@ class Status(Struct, frozen=True, gc=False):
         """From when on driving the turn does anything without a request: 0 unless it is paused, None for never."""
         if self.state is State.PAUSED:
             return self.expires_at
-        return 0.0 if self.state.outcome is None else None
+        return None if self.state in FINAL else 0.0
 
     @classmethod
     def of(cls, turn: Turn) -> "Status":

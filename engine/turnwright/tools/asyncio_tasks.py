@@ -70,7 +70,7 @@ async def in_asyncio_tasks(
     # A loop does not keep its tasks alive.
     group.tasks = [_Task(group.run(number, job), loop=loop) for number, job in enumerate(jobs)]
     try:
-        group.start_clock()
+        group.start_clock(jobs)
         while group.jobs_left or group.undelivered or group.next_jobs:
             if group.next_jobs:
                 group.start_next()
@@ -239,9 +239,7 @@ class _JobGroup:
         jobs, self.next_jobs = self.next_jobs, ()
         for job in jobs:
             self._start(job)
-            if isinstance(job, WorkItem) and job.seconds is not None:
-                job.moved = self._set_deadline
-                job.deadline = self._loop.time() + job.seconds
+        self.start_clock(jobs)
 
     def _start(self, job: Job) -> None:
         """Start one more job."""
@@ -255,14 +253,16 @@ class _JobGroup:
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
 
-    def start_clock(self) -> None:
-        """Start the time of the jobs that have a limit."""
-        start = 0.0
-        for job in self._jobs:
+    def start_clock(self, jobs: Sequence[Job]) -> None:
+        """Start the time of those jobs that have a limit."""
+        start, earliest = 0.0, math.inf
+        for job in jobs:
             if isinstance(job, WorkItem) and job.seconds is not None:
                 start = start or self._loop.time()
                 job.moved = self._set_deadline
-                job.deadline = start + job.seconds
+                job.deadline = deadline = start + job.seconds
+                earliest = deadline if deadline < earliest else earliest  # noqa: FURB136 (`min` is a call)
+        self._set_deadline(earliest)
 
     def _set_deadline(self, deadline: float) -> None:
         """Look at the time of all jobs at this deadline, or before."""

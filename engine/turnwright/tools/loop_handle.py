@@ -89,7 +89,7 @@ async def in_thread(call: Callable[[], object]) -> object:
     thread, clock = threading.get_ident(), CLOCK.get()
     begins = None
     if clock is not None and clock.deadline < math.inf:
-        clock.deadline = math.inf
+        clock.move(math.inf)
         handle, now = _loop_here()
         begins = partial(handle, lambda: clock.restart(now()))
     THREADS_AT_WORK[thread] += 1

@@ -15,11 +15,12 @@ class Clock(Protocol):
 
     @property
     def deadline(self) -> float:
-        """The time of the event loop at which the call is canceled. It can be moved."""
+        """The time of the event loop at which the call is canceled."""
         ...
 
-    @deadline.setter
-    def deadline(self, deadline: float) -> None: ...
+    def move(self, deadline: float) -> None:
+        """Cancel the call at this time of the event loop instead."""
+        ...
 
     def restart(self, now: float) -> None:
         """Start the time of the call anew, at this time of the event loop."""
@@ -47,12 +48,11 @@ class _ScopeClock:
     def deadline(self) -> float:
         return self.scope.deadline
 
-    @deadline.setter
-    def deadline(self, deadline: float) -> None:
+    def move(self, deadline: float) -> None:
         self.scope.deadline = deadline
 
     def restart(self, now: float) -> None:
-        self.scope.deadline = math.inf if self.seconds is None else now + self.seconds
+        self.move(math.inf if self.seconds is None else now + self.seconds)
 
 
 def limited(seconds: float | None, subject: object = None) -> "AbstractContextManager[anyio.CancelScope | None]":
@@ -86,11 +86,12 @@ def clock_stopped() -> Iterator[None]:
     if clock is None:
         yield
         return
-    remaining, clock.deadline = clock.deadline - anyio.current_time(), math.inf
+    remaining = clock.deadline - anyio.current_time()
+    clock.move(math.inf)
     try:
         yield
     finally:
-        clock.deadline = anyio.current_time() + remaining
+        clock.move(anyio.current_time() + remaining)
 
 
 #: Called when a check before a call waits for something, in the task of the check and in those that it starts.

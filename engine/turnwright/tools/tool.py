@@ -317,7 +317,10 @@ class Tool(ABC, Generic[DepsT_contra]):
         cancellations pass through. `context.abort_signal` is set at a cancellation.
         """
         try:
-            return _result_of(await self.execute(values, context))
+            result = await self.execute(values, context)
+            if isinstance(result, NeedsPersonError):  # a `Later`
+                raise result  # noqa: TRY301 (a function for it would be called in each step)
+            return to_result(result)
         except (ToolError, NeedsPersonError, Retry):
             raise
         except NotJsonError as error:
@@ -357,13 +360,6 @@ class Tool(ABC, Generic[DepsT_contra]):
         properties, required_names = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
         return {name: isinstance(required_names, list) and name in required_names for name in names}
-
-
-def _result_of(value: object) -> ToolResult:
-    """Return the result for a tool's return value. A `Later` is raised."""
-    if isinstance(value, NeedsPersonError):
-        raise value
-    return to_result(value)
 
 
 def _check_number(option: str, number: int, least: int, most: int | None) -> None:

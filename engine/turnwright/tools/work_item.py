@@ -28,32 +28,28 @@ class WorkItem:
     is not an abstract base class and no protocol, because `isinstance` runs for each job.
     """
 
-    __slots__ = ("_deadline", "at_work", "moved", "seconds", "subject")
+    __slots__ = ("at_work", "deadline", "moved", "seconds", "subject")
 
     def __init__(self, subject: object, seconds: float | None) -> None:
         self.subject = subject
         self.seconds = seconds
         #: Whether that code runs now. Otherwise the job ends by itself, and is not abandoned.
         self.at_work = False
-        #: Receives each new deadline, for the runner.
+        #: The time of the event loop at which the work is canceled.
+        self.deadline = math.inf
+        #: Receives each deadline that is moved, for the runner.
         self.moved: Callable[[float], None] | None = None
-        self._deadline = math.inf
 
-    @property
-    def deadline(self) -> float:
-        """The time of the event loop at which the work is canceled."""
-        return self._deadline
-
-    @deadline.setter
-    def deadline(self, deadline: float) -> None:
-        self._deadline = deadline
+    def move(self, deadline: float) -> None:
+        """Cancel the work at this time of the event loop instead."""
+        self.deadline = deadline
         if self.moved is not None:
             self.moved(deadline)
 
     def restart(self, now: float) -> None:
         """Start the time of the work anew, at this time of the event loop."""
         if self.seconds is not None:
-            self.deadline = now + self.seconds
+            self.move(now + self.seconds)
 
     async def __call__(self) -> JobOutcome | None:
         """Do the job."""

@@ -375,7 +375,8 @@ class Transcript:
             self.step_models = {**self.step_models, len(self.closed): self.prepared.model}
 
     def _start_call(self, _: int, fact: f.CallStarted) -> None:
-        self._note_broken(fact.rules, fact.call)
+        if fact.rules:
+            self._note_broken(fact.rules, fact.call)
         if fact.call not in self._started_calls:
             self._started_calls += (fact.call,)
 
@@ -412,7 +413,8 @@ class Transcript:
             self._changed_arguments = {**self._changed_arguments, call: fact.arguments}
 
     def _settle(self, at: int, fact: f.CallSettled) -> None:
-        self._note_broken(fact.rules, fact.call)
+        if fact.rules:
+            self._note_broken(fact.rules, fact.call)
         if fact.final and fact.status is CallStatus.OK and fact.state is not State.REVIEW and self.accepted is None:
             self._direct = fact.result
         seq = kept_seq(self._slots[fact.call], at) if fact.call in self._slots else at
@@ -424,7 +426,7 @@ class Transcript:
             call=fact.call,
             name=self.calls.get(fact.call, ""),
             status=fact.status,
-            retry=fact.retry or self._is_mistake(fact),
+            retry=fact.retry or (fact.status is not CallStatus.OK and self._is_mistake(fact)),
             text=fact.result if new_arguments is None else changed_arguments(new_arguments) + fact.result,
             structured=fact.structured,
             files=files_at(seq + 1, fact.files) if fact.files else (),

@@ -112,14 +112,15 @@ class Write(ABC):
 class Append(Write):
     """See `Store.append`. The constructor raises the error of a fact whose payload cannot be written."""
 
-    __slots__ = ("_at", "_claim", "_consumed", "_count", "_noticed", "_status")
+    __slots__ = ("_at", "_claim", "_consumed", "_count", "_due_at", "_noticed", "_status")
 
     def __init__(self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str]) -> None:
         # Otherwise the turn pauses, resumes or ends, its inbox changes, or its status is written without a fact.
         count = len(facts)
         self._noticed = noticed_facts(claim.turn, facts, claim.seq)
         self._at = time.time()
-        only_facts = not consumed and status.state not in FINAL and status.due_at == claim.due_at and count > 0
+        self._due_at = status.due_at
+        only_facts = not consumed and status.state not in FINAL and self._due_at == claim.due_at and count > 0
         only_facts = only_facts and not self._noticed
         # Checked once a step, before the calls of the reply run: calls of a lost journal would run again.
         checks_place = not only_facts or facts[0].kind == ModelReplied.kind
@@ -139,9 +140,9 @@ class Append(Write):
             columns = (*_texts(status), status.steps, status.tool_calls, turn, epoch)
             if cursor.execute(_WRITE_STATUS, columns).rowcount == 0:
                 raise LeaseLostError(turn, epoch)
-        if status.state in FINAL or status.due_at != self._claim.due_at:
+        if status.state in FINAL or self._due_at != self._claim.due_at:
             change = "UPDATE turns SET live = ?, due_at = ? WHERE turn_id = ? AND epoch = ?"
-            cursor.execute(change, (status.state not in FINAL, status.due_at, turn, epoch))
+            cursor.execute(change, (status.state not in FINAL, self._due_at, turn, epoch))
         if self._consumed:
             rows = [(turn, item) for item in self._consumed]
             cursor.executemany("DELETE FROM inbox WHERE turn_id = ? AND id = ?", rows)
@@ -150,7 +151,7 @@ class Append(Write):
 
     def done(self) -> None:
         """Move the claim."""
-        self._claim.due_at = self._status.due_at
+        self._claim.due_at = self._due_at
         if self._count:
             self._claim.seq += self._count
             self._claim.unrecorded_owner = None
