@@ -123,7 +123,7 @@ def late_results(run: Trajectory) -> dict[str, TrajectoryResult]:
 
 
 def calls_of(
-    step: TrajectoryStep, late: Mapping[str, TrajectoryResult]
+    step: TrajectoryStep, late: Mapping[str, TrajectoryResult] = {}
 ) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
     """Yield the calls of a step with their results. `late` has those of other steps."""
     results: dict[str | None, TrajectoryResult] = {}

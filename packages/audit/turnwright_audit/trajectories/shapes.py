@@ -1,7 +1,7 @@
 """Decodes JSON, also into typed structs of which it keeps what fits; and shows values as text."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
@@ -12,6 +12,8 @@ T = TypeVar("T")
 #: The errors of a decoder for what is not such JSON.
 BROKEN: Final = (msgspec.DecodeError, UnicodeError, RecursionError)
 _MISFIT: Final = object()
+#: Levels of nesting in which objects are looked for.
+_LEVELS: Final = 8
 #: No fraction is larger.
 _LARGEST: Final = 10**300
 
@@ -39,6 +41,25 @@ def json_text(value: object) -> str:
         return msgspec.json.encode(value).decode()
     except RecursionError:
         return ""
+
+
+def nested_objects(
+    value: JsonValue,
+    names: Sequence[str],
+    is_leaf: Callable[[Mapping[str, JsonValue]], bool],
+    *,
+    levels: int = _LEVELS,
+) -> Iterator[Mapping[str, JsonValue]]:
+    """Yield the objects of a value, from its beginning, also those in fields of these names, but not within a leaf."""
+    if not levels:
+        return
+    if isinstance(value, list):
+        for part in value:
+            yield from nested_objects(part, names, is_leaf, levels=levels - 1)
+    elif isinstance(value, Mapping):
+        yield value
+        for name in () if is_leaf(value) else names:
+            yield from nested_objects(value.get(name), names, is_leaf, levels=levels - 1)
 
 
 class Shape(Generic[T]):

@@ -6,7 +6,7 @@ from typing import Final
 
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright_audit.measure import RunMeasure
-from turnwright_audit.rounds import shared_result, text_of
+from turnwright_audit.rounds import calls_of, shared_result, text_of
 from turnwright_audit.trajectories.atif import (
     CallNotes,
     StepMetrics,
@@ -24,7 +24,6 @@ from .recorded_steps import (
     inner_runs,
     lasts,
     notes_of,
-    paired,
     recorded_steps,
     recorded_sub_agents,
 )
@@ -185,7 +184,7 @@ def _lines(
 
 
 def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[RecordedCall]:
-    for call, result in paired(step):
+    for call, result in calls_of(step):
         notes = (call.extra and call.extra.turnwright) or CallNotes()
         part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
         result_part = None

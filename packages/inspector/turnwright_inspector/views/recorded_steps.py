@@ -12,7 +12,7 @@ from typing import Final
 
 from turnwright.privacy.redaction import redactor
 from turnwright.store.summaries import ToolCalls
-from turnwright_audit.rounds import counted, is_reply, shared_result, text_of
+from turnwright_audit.rounds import calls_of, counted, is_reply, text_of
 from turnwright_audit.trajectories.atif import (
     CallNotes,
     ResultNotes,
@@ -39,16 +39,6 @@ NO_RESULT: Final = "no result"
 def inner_runs(whole: Trajectory) -> dict[str, int]:
     """Return the numbers of the runs of sub-agents in a run, by their ids."""
     return {run.trajectory_id: number for number, run in enumerate(whole.every()) if number and run.trajectory_id}
-
-
-def paired(step: TrajectoryStep) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
-    """Yield the calls of a step with their results, None for one that was not recorded."""
-    results: dict[str | None, TrajectoryResult] = {}
-    for result in step.observation.results if step.observation else ():
-        results.setdefault(result.source_call_id, result)
-    common_result = shared_result(step)
-    for call in step.tool_calls or ():
-        yield call, results.get(call.tool_call_id, common_result)
 
 
 def inner_of(result: TrajectoryResult | None, numbers: Mapping[str, int]) -> int | None:
@@ -97,7 +87,7 @@ def tool_calls(whole: Trajectory) -> Mapping[str, ToolCalls]:
     failure_counts: Counter[str] = Counter()
     seconds: defaultdict[str, list[float]] = defaultdict(list)
     for step in (step for run in whole.every() for step in run.steps if not step.is_copied_context):
-        for call, result in paired(step):
+        for call, result in calls_of(step):
             notes = notes_of(result)
             calls[call.function_name] += 1
             failure_counts[call.function_name] += notes.status == "error"
@@ -145,7 +135,7 @@ class _Reading:
 
     def _step(self, line: int, step: TrajectoryStep, start: float) -> Step:
         replied, metrics, number = self._now, step.metrics or StepMetrics(), len(self.steps) + 1
-        calls = [self._call(f"call-{line}-{place}", line, *pair) for place, pair in enumerate(paired(step), 1)]
+        calls = [self._call(f"call-{line}-{place}", line, *pair) for place, pair in enumerate(calls_of(step), 1)]
         starts = [at for call in calls for at, _ in call.attempts]
         ends = [call.ended for call in calls if call.ended is not None]
         model_ended = replied if self._complete else min(starts, default=None)
@@ -220,6 +210,6 @@ def _lines(steps: Sequence[TrajectoryStep]) -> Iterator[str]:
     for step in steps:
         yield from ("", f"{'assistant' if step.source == 'agent' else step.source}:")
         yield text_of(step.message)
-        for call, result in paired(step):
+        for call, result in calls_of(step):
             yield f"{call.function_name}({json.dumps(redactor().hide_fields(call.arguments), ensure_ascii=False)})"
             yield f"{call.function_name}: {NO_RESULT if result is None else text_of(result.content)}"

@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, nested_objects
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -136,7 +136,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
     values = Values(recording, _SHAPE, {*_LISTS, *_NESTED}, _uses)
-    return values.noted(_runs(values), "no message in it could be read")
+    return values.noted(_Reader(values).read_runs(), "no message in it could be read")
 
 
 def _uses(value: _Value) -> Iterator[bool]:
@@ -154,16 +154,6 @@ def _uses(value: _Value) -> Iterator[bool]:
 
 def _has_content(message: Message) -> bool:
     return message.role in _ROLES and message.content is not None
-
-
-def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
-    reader = _Reader()
-    for value in values:
-        reader.lost_lines = values.unreadable_lines
-        for run in reader.read_runs(value):
-            yield run
-    for run in reader.finish_runs():
-        yield run
 
 
 class _Chat:
@@ -208,17 +198,24 @@ class _Chat:
 class _Reader:
     """Makes runs of records. Messages of their own, and requests that continue one another, are joined."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values[_Value]) -> None:
+        self._values = values
         self._own: _Chat | None = None
         self._logged: Joined[_Chat] = Joined()
         self._chats: list[_Chat] = []
         self._streamed: StreamedReply[MessageReplyBuilder] | None = None
-        #: The number of lines so far that could not be read.
-        self.lost_lines = 0
         self._number = 0
 
-    def read_runs(self, value: _Value) -> Iterator[Trajectory]:
-        """Yield the conversations that are complete with this value."""
+    def read_runs(self) -> Iterator[Trajectory]:
+        """Yield the conversations; at the end those that more records could have continued."""
+        for value in self._values:
+            yield from self._read_value(value)
+        self._end_stream()
+        for chat in self._chats:
+            if chat.run.steps:
+                yield chat.run.finish(ending=chat.ending)
+
+    def _read_value(self, value: _Value) -> Iterator[Trajectory]:
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, list):
@@ -235,13 +232,6 @@ class _Reader:
             else:
                 yield from self._read_whole(record, several=several)
 
-    def finish_runs(self) -> Iterator[Trajectory]:
-        """Yield the conversations that more records could have continued."""
-        self._end_stream()
-        for chat in self._chats:
-            if chat.run.steps:
-                yield chat.run.finish(ending=chat.ending)
-
     def _find_own_chat(self, model: str | None) -> _Chat:
         self._own = self._own or self._begin_chat(model, None)
         return self._own
@@ -249,11 +239,11 @@ class _Reader:
     def _add_event(self, event: Record) -> None:
         if event.type == _BEGUN:
             self._end_stream()
-            self._streamed = StreamedReply(MessageReplyBuilder, self.lost_lines)
+            self._streamed = StreamedReply(MessageReplyBuilder, self._values.unreadable_lines)
         if self._streamed is not None:
             fields = {name: getattr(event, name) for name in ("type", "index", "content_block", "delta", "usage")}
             message = None if event.message is None else fields_of(event.message)
-            self._streamed.add_event({**fields, "message": message}, self.lost_lines)
+            self._streamed.add_event({**fields, "message": message}, self._values.unreadable_lines)
         if event.type == "message_stop":
             self._end_stream()
 
@@ -325,17 +315,8 @@ def _key(message: Message) -> tuple[object, ...]:
 
 def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the messages in a value that has conversations, from its beginning."""
-    if isinstance(value, list):
-        for part in value:
-            yield from _messages(part)
-    elif isinstance(value, Mapping):
-        if "role" in value:
-            yield value
-            return
-        for name in (*_LISTS, *_NESTED):
-            nested_value = value.get(name)
-            if isinstance(nested_value, (list, Mapping)):
-                yield from _messages(nested_value)
+    objects = nested_objects(value, (*_LISTS, *_NESTED), lambda record: "role" in record)
+    return (record for record in objects if "role" in record)
 
 
 def _begins_stream(event: Mapping[str, JsonValue]) -> bool:

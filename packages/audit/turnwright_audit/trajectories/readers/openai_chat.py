@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, nested_objects
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -36,8 +36,6 @@ _FOREIGN: Final = frozenset({"tool_use", "tool_result", "thinking", "redacted_th
 _LOOKED_AT: Final = 20
 #: The keys of a file of simulations of tau2-bench.
 _TAU2: Final = {"agent_info", "environment_info", "user_info"}
-#: Levels of nesting in which messages are looked for.
-_DEPTH: Final = 8
 #: How tau-bench's simulated user ends a conversation, and the tool that hands it to a person.
 _STOP: Final = "###STOP###"
 _TRANSFER: Final = "transfer_to_human_agents"
@@ -124,7 +122,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
     values = Values(recording, _SHAPE, {*_LISTS, *_NESTED}, _uses)
-    return values.noted(_runs(values), "no message in it could be read")
+    return values.noted(_Reader(values).read_runs(), "no message in it could be read")
 
 
 def _uses(value: _Value) -> Iterator[bool]:
@@ -145,31 +143,28 @@ def _has_content(message: Message) -> bool:
     return message.role in _ROLES and any(field is not None for field in fields)
 
 
-def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
-    reader = _Reader()
-    for value in values:
-        reader.lost_lines = values.unreadable_lines
-        for run in reader.read_runs(value):
-            yield run
-    for run in reader.finish_runs():
-        yield run
-
-
 class _Reader:
     """Makes runs of records. Messages of their own, and requests that continue one another, are joined."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values[_Value]) -> None:
+        self._values = values
         self._own: Chat | None = None
         self._logged: Joined[Chat] = Joined()
         self._chats: list[Chat] = []
         self._streamed: StreamedReply[ReplyBuilder] | None = None
         self._chunk_id: str | None = None
-        #: The number of lines so far that could not be read.
-        self.lost_lines = 0
         self._number = 0
 
-    def read_runs(self, value: _Value) -> Iterator[Trajectory]:
-        """Yield the conversations that are complete with this value."""
+    def read_runs(self) -> Iterator[Trajectory]:
+        """Yield the conversations; at the end those that more records could have continued."""
+        for value in self._values:
+            yield from self._read_value(value)
+        self._end_stream()
+        for chat in self._chats:
+            if chat.run.steps:
+                yield chat.run.finish(ending=_stop_reason(chat))
+
+    def _read_value(self, value: _Value) -> Iterator[Trajectory]:
         several = isinstance(value, list)
         for record in value if isinstance(value, list) else [value]:
             if isinstance(record, Record) and (record.is_chunk or self._ends_stream(record)):
@@ -189,23 +184,16 @@ class _Reader:
             else:
                 yield from self._read_whole(record, several=several)
 
-    def finish_runs(self) -> Iterator[Trajectory]:
-        """Yield the conversations that more records could have continued."""
-        self._end_stream()
-        for chat in self._chats:
-            if chat.run.steps:
-                yield chat.run.finish(ending=_stop_reason(chat))
-
     def _add_chunk(self, chunk: Record) -> None:
         """Add a chunk. Some servers give the chunks of one reply several ids, or none."""
         reply, has_role = self._streamed, any(_has_role(choice) for choice in chunk.choices or ())
         is_another = chunk.id and self._chunk_id not in (None, chunk.id)
         if reply is None or (is_another and (reply.builder.finished or has_role)):
             self._end_stream()
-            reply = self._streamed = StreamedReply(ReplyBuilder, self.lost_lines)
+            reply = self._streamed = StreamedReply(ReplyBuilder, self._values.unreadable_lines)
         self._chunk_id = chunk.id or self._chunk_id
         fields = {name: getattr(chunk, name) for name in ("id", "model", "choices", "usage", "x_groq")}
-        reply.add_event(fields, self.lost_lines)
+        reply.add_event(fields, self._values.unreadable_lines)
 
     def _ends_stream(self, record: Record) -> bool:
         """Whether it is the whole reply that some servers send behind the chunks of it."""
@@ -287,22 +275,13 @@ def _tau_ending(last: Message, chat: Chat) -> str | None:
     return "transfer" if last.role == "tool" and calls and calls[-1].function_name == _TRANSFER else None
 
 
-def _messages(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:
+def _messages(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the messages in a value that has conversations, from its beginning."""
-    if not depth:
-        return
-    if isinstance(value, list):
-        for part in value:
-            yield from _messages(part, depth - 1)
-    elif isinstance(value, Mapping):
-        if "role" in value:
-            yield value
-            return
-        for name in (*_LISTS, *_NESTED):
-            nested_value = value.get(name)
-            if isinstance(nested_value, (list, Mapping)):
-                yield from _messages(nested_value, depth - 1)
-        choices = value.get("choices")
+    for record in nested_objects(value, (*_LISTS, *_NESTED), lambda record: "role" in record):
+        if "role" in record:
+            yield record
+            continue
+        choices = record.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             message = choice.get("message") if isinstance(choice, Mapping) else None
             if isinstance(message, Mapping):

@@ -16,7 +16,7 @@ from turnwright.model.openai_responses.reply_builder import ENDS, ResponseBuilde
 from turnwright.model.protocol import ModelResponse
 from turnwright_audit.trajectories.atif import Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, nested_objects
 from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
@@ -36,8 +36,6 @@ _EVENT_FIELDS: Final = (
 _PARTS: Final = frozenset({"input_text", "output_text", "input_image"})
 _NESTED: Final = ("request", "body", "response", "input", "output", "items")
 _LOOKED_AT: Final = 20
-#: Levels of nesting in which items are looked for.
-_DEPTH: Final = 8
 
 
 class Details(Struct):
@@ -114,7 +112,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the conversations."""
     values = Values(recording, _SHAPE, _NESTED, _uses)
-    return values.noted(_runs(values), "no item in it could be read")
+    return values.noted(_Reader(values).read_runs(), "no item in it could be read")
 
 
 def _uses(value: _Value) -> Iterator[bool]:
@@ -130,14 +128,6 @@ def _uses(value: _Value) -> Iterator[bool]:
 
 def _is_known(item: Item) -> bool:
     return bool(item.role) or item.is_of_model or item.type.endswith("_output") or item.type.startswith("mcp_approval_")
-
-
-def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
-    reader = _Reader()
-    for value in values:
-        reader.lost_lines = values.unreadable_lines
-        reader.add(value)
-    yield from reader.finish_runs()
 
 
 class _Conversation:
@@ -159,7 +149,8 @@ class _Conversation:
 class _Reader:
     """Makes conversations of records. Items of their own, and requests that continue one another, are joined."""
 
-    def __init__(self) -> None:
+    def __init__(self, values: Values[_Value]) -> None:
+        self._values = values
         self._own: _Conversation | None = None
         self._all: list[_Conversation] = []
         self._by_id: dict[str, _Conversation] = {}
@@ -167,11 +158,8 @@ class _Reader:
         self._streamed: StreamedReply[ResponseBuilder] | None = None
         #: The latest response in the events.
         self._response = Response()
-        #: The number of lines so far that could not be read.
-        self.lost_lines = 0
 
-    def add(self, value: _Value) -> None:
-        """Add a value of the recording."""
+    def _add(self, value: _Value) -> None:
         if isinstance(value, list):
             self._own = None
         for record in value if isinstance(value, list) else [value]:
@@ -196,12 +184,12 @@ class _Reader:
         if event.type == _BEGUN:
             self._end_stream()
         if self._streamed is None:
-            self._streamed = StreamedReply(ResponseBuilder, self.lost_lines, is_repeated=True)
+            self._streamed = StreamedReply(ResponseBuilder, self._values.unreadable_lines, is_repeated=True)
         fields = {name: getattr(event, name) for name in _EVENT_FIELDS}
         if event.response is not None:
             self._response = event.response
             fields["response"] = _fields_of(event.response)
-        self._streamed.add_event(fields, self.lost_lines)
+        self._streamed.add_event(fields, self._values.unreadable_lines)
         if event.type in ENDS:
             self._end_stream()
 
@@ -219,8 +207,10 @@ class _Reader:
         elif record.input is not None:
             self._add_logged(_request_of(record), None)
 
-    def finish_runs(self) -> Iterator[Trajectory]:
+    def read_runs(self) -> Iterator[Trajectory]:
         """Yield the conversations."""
+        for value in self._values:
+            self._add(value)
         self._end_stream()
         for conversation in self._all:
             conversation.items.flush()
@@ -310,20 +300,10 @@ def _response_of(record: Record) -> Response:
     )
 
 
-def _objects(value: JsonValue, depth: int = _DEPTH) -> Iterator[Mapping[str, JsonValue]]:
+def _objects(value: JsonValue) -> Iterator[Mapping[str, JsonValue]]:
     """Yield the objects in a value that may be items or responses, from its beginning."""
-    if not depth:
-        return
-    if isinstance(value, list):
-        for part in value:
-            yield from _objects(part, depth - 1)
-    elif isinstance(value, Mapping):
-        yield value
-        if "role" not in value and not str(value.get("type")).endswith(("_call", "_call_output")):
-            for name in _NESTED:
-                nested_value = value.get(name)
-                if isinstance(nested_value, (list, Mapping)):
-                    yield from _objects(nested_value, depth - 1)
+    calls = ("_call", "_call_output")
+    return nested_objects(value, _NESTED, lambda item: "role" in item or str(item.get("type")).endswith(calls))
 
 
 def _is_item(value: Mapping[str, JsonValue]) -> bool:
