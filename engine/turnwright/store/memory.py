@@ -262,10 +262,7 @@ class MemoryStore:
         inbox = turn.inbox
         blocking = conflicting_items(inbox.values(), items)
         if not blocking:
-            for item in items:
-                if item.kind is InboxKind.PROGRESS:
-                    inbox[item.id] = item
-                inbox.setdefault(item.id, item)
+            inbox.update((item.id, item) for item in items)
             self._place(turn)
         return blocking
 

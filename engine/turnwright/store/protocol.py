@@ -466,16 +466,6 @@ def addressee(items: Sequence[InboxItem]) -> str:
     return turns.pop()
 
 
-def distinct_items(items: Iterable[InboxItem]) -> Iterable[InboxItem]:
-    """Return one item of each id, in order: the first one, and of reports of progress the last."""
-    by_id: dict[str, InboxItem] = {}
-    for item in items:
-        if item.kind is InboxKind.PROGRESS:
-            by_id[item.id] = item
-        by_id.setdefault(item.id, item)
-    return by_id.values()
-
-
 def conflicting_items(waiting: Iterable[InboxItem], items: Sequence[InboxItem]) -> tuple[InboxItem, ...]:
     """Return the waiting items that have the id of one of `items` and another content, in the order of `waiting`.
 

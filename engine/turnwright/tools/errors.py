@@ -40,19 +40,14 @@ def find_error(error: BaseException, kind: type[E]) -> E | None:
     """Return the error, or the first error in the group, that is of a kind; else None."""
     if isinstance(error, kind):
         return error
-    inner = (
-        (find_error(inner_error, kind) for inner_error in error.exceptions)
-        if isinstance(error, BaseExceptionGroup)
-        else ()
-    )
-    return next((inner_error for inner_error in inner if inner_error is not None), None)
+    inner_errors = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
+    found_errors = (find_error(inner_error, kind) for inner_error in inner_errors)
+    return next((found_error for found_error in found_errors if found_error is not None), None)
 
 
 def holds(error: BaseException, kind: type[BaseException]) -> bool:
     """Whether an error is of a kind, or is a group that contains one."""
-    if isinstance(error, BaseExceptionGroup):
-        return error.subgroup(kind) is not None
-    return isinstance(error, kind)
+    return find_error(error, kind) is not None
 
 
 def describe(error: BaseException) -> str:

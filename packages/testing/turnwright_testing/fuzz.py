@@ -22,6 +22,7 @@ from turnwright.context import JsonObject
 from turnwright.rules import make_rule_sets
 from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
+from turnwright.tools.errors import holds
 from turnwright_states.row_counts import RowCounts
 from turnwright_states.verdict import Check
 
@@ -160,10 +161,8 @@ class _Run:
             self._came_once()
         except _StoppedError as stopped:
             self._stop(str(stopped))
-        except KeyboardInterrupt:
-            self._stop(_INTERRUPTED)
-        except BaseExceptionGroup as group:
-            if group.subgroup(KeyboardInterrupt) is None:
+        except (KeyboardInterrupt, BaseExceptionGroup) as error:
+            if not holds(error, KeyboardInterrupt):
                 raise
             self._stop(_INTERRUPTED)
         if report.found is None:

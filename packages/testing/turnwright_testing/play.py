@@ -21,7 +21,7 @@ from turnwright.model.retry import Backoff
 from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
 from turnwright.tools import Tool
-from turnwright.tools.errors import describe
+from turnwright.tools.errors import describe, holds
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind, Limits
 
@@ -202,7 +202,7 @@ class _ScenarioRun:
             except (ConfigError, KeyboardInterrupt, anyio.get_cancelled_exc_class()):
                 raise
             except BaseException as error:
-                if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt) is not None:
+                if holds(error, KeyboardInterrupt):
                     raise
                 self.raised, self.gave_up = describe(error), ""
         return await self.seen()

@@ -40,7 +40,6 @@ from turnwright.store.protocol import (
     TurnRow,
     addressee,
     conflicting_items,
-    distinct_items,
 )
 from turnwright.store.rows import (
     Columns,
@@ -290,8 +289,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             inbox = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
             blocking = conflicting_items(inbox, items)
             if not blocking:
-                # One statement cannot update a row that it has inserted.
-                fields = ((item.id, item.kind.value, item.payload) for item in distinct_items(items))
+                # Once each: one statement cannot update a row that it has inserted.
+                fields = ((item.id, item.kind.value, item.payload) for item in dict.fromkeys(items))
                 ids, kinds, payloads = zip(*fields, strict=True)
                 arrays = {"ids": list(ids), "kinds": list(kinds), "payloads": list(payloads)}
                 await connection.execute(self._writes.post, {"turn": turn_id, "at": time.time(), **arrays})
