@@ -46,10 +46,10 @@ class PicklableError(BaseException):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (type(self), self.args, vars(self))
+        return _restore_error, (type(self), self.args, vars(self))
 
 
-def _restored(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
+def _restore_error(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
     error = kind.__new__(kind, *args)
     vars(error).update(fields)
     return error
@@ -252,7 +252,7 @@ def known_options(subject: str, limits: Collection[str] = ()) -> Callable[[Calla
         names = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
 
         @wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        def check_options(*args: P.args, **kwargs: P.kwargs) -> R:
             for name in kwargs.keys() - set(names):
                 from turnwright_states.suggestions import explain_unknown, find_similar_name  # noqa: PLC0415 (only after a mistake)
 
@@ -267,7 +267,7 @@ def known_options(subject: str, limits: Collection[str] = ()) -> Callable[[Calla
                 raise UnknownOptionError(f"{owner}: {name} {why}")
             return function(*args, **kwargs)
 
-        return checked
+        return check_options
 
     return decorate
 

@@ -90,7 +90,7 @@ class FilePart(Part, frozen=True, kw_only=True):
         for name in ("media_type", "data", "url", "name"):
             if not isinstance(getattr(self, name), str):
                 raise _unreadable(name, getattr(self, name), "text")
-        for name, value in _inlined(self.url).items():
+        for name, value in _inline(self.url).items():
             msgspec.structs.force_setattr(self, name, value)
         if not _MEDIA_TYPE.fullmatch(self.media_type):
             raise ValueError(f"media_type must be a MIME type such as image/png, not {self.media_type[:40]!r}")
@@ -113,7 +113,7 @@ class FilePart(Part, frozen=True, kw_only=True):
         """Read a file like any part. A `data:` URL contains its media type."""
 
         def read(fields: object) -> object:
-            return {**fields, **_inlined(fields.get("url"))} if isinstance(fields, Mapping) else fields
+            return {**fields, **_inline(fields.get("url"))} if isinstance(fields, Mapping) else fields
 
         fields = super().__get_pydantic_core_schema__(source, handler)
         return core_schema.no_info_before_validator_function(read, fields)
@@ -392,7 +392,7 @@ def _file_of(fields: Mapping[str, JsonValue]) -> FilePart:
         raise ValueError(f"content has an invalid file: {error}") from None
 
 
-def _inlined(url: object) -> dict[str, str]:
+def _inline(url: object) -> dict[str, str]:
     """Return the fields of a file whose content is in a `data:` URL, so that there is one form only."""
     if not isinstance(url, str) or (match := _DATA_URL.match(url)) is None:
         return {}

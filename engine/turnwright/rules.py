@@ -67,7 +67,7 @@ class RuleSet(RuleList):
             raise self.error(error.why, error.rule) from None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (self.rules, dict(self.groups), self.file, self.lines)
+        return _restore, (self.rules, dict(self.groups), self.file, self.lines)
 
     def check_tools(self, tools: Arguments, hosted_tools: Collection[str] = ()) -> tuple[str, ...]:
         """Check the names of tools and arguments in the rules against those of an agent.
@@ -187,7 +187,7 @@ def write_rules(value: Iterable["Rule | RuleSet"]) -> list[object]:
     ]
 
 
-def _restored(
+def _restore(
     rules: Iterable[Rule], groups: Mapping[str, Sequence[str]], file: str | None, lines: Mapping[str, int]
 ) -> RuleSet:
     return RuleSet(rules, groups, file=file, lines=lines)

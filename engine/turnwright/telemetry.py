@@ -28,12 +28,12 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
-from turnwright_states.payload import frozen
+from turnwright_states.payload import freeze
 from turnwright_states.verdict import RuleDecision
 
 from ._base.ids import child_id
 from .errors import LeaseLostError, TurnwrightError
-from .model.prices import PriceOf, priced
+from .model.prices import PriceOf, price_usage
 from .model.protocol import (
     Delta,
     Model,
@@ -227,7 +227,7 @@ class ObservedSegment:
         try:
             self._observer = telemetry.turn(self.work)
         except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
-            _failed(self.work)
+            _log_failure(self.work)
         self._guarded = Guarded(self._observer, self.work)
 
     @classmethod
@@ -254,7 +254,7 @@ class ObservedSegment:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.work.released = _released(error)
+        self.work.released = _describe_release(error)
         self._guarded.__exit__(kind, error, trace)
 
     def journaled(self, facts: Sequence[f.Fact]) -> None:
@@ -331,7 +331,7 @@ class ObservedSegment:
         try:
             return None if self._observer is None else function(self._observer)
         except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
-            _failed(self.work)
+            _log_failure(self.work)
             return None
 
     def _moves(self, facts: Sequence[f.Fact]) -> Iterator[Move]:
@@ -388,9 +388,9 @@ class ObservedModel:
             except Exception as error:
                 work.error = error_type(error)
                 if isinstance(error, ModelError) and error.partial is not None:
-                    work.usage = priced(self._price, error.partial)
+                    work.usage = price_usage(self._price, error.partial)
                 raise
-            work.usage = priced(self._price, reply)
+            work.usage = price_usage(self._price, reply)
         yield reply
 
     def _complete(self, reply: ModelResponse | None) -> ModelResponse:
@@ -398,8 +398,8 @@ class ObservedModel:
             raise no_reply(self.name)
         if len(reply.calls) > MAX_CALLS_PER_REPLY:
             raise too_long(self.name, reply)
-        calls = tuple([structs.replace(call, arguments=frozen(call.arguments)) for call in reply.calls])
-        return structs.replace(reply, calls=calls, reasoning_details=tuple(map(frozen, reply.reasoning_details)))
+        calls = tuple([structs.replace(call, arguments=freeze(call.arguments)) for call in reply.calls])
+        return structs.replace(reply, calls=calls, reasoning_details=tuple(map(freeze, reply.reasoning_details)))
 
 
 class Guarded:
@@ -418,7 +418,7 @@ class Guarded:
             self._block.__enter__()
         except Exception:  # noqa: BLE001 (an embedder's; the turn continues)
             self._block = None
-            _failed(self._work)
+            _log_failure(self._work)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -429,7 +429,7 @@ class Guarded:
             self._block.__exit__(kind, error, trace)
         except Exception as raised:  # noqa: BLE001 (an embedder's; the turn continues)
             if raised is not error:
-                _failed(self._work)
+                _log_failure(self._work)
 
 
 def error_type(error: BaseException) -> str:
@@ -449,7 +449,7 @@ def error_type(error: BaseException) -> str:
     )
 
 
-def _failed(work: TurnWork | None) -> None:
+def _log_failure(work: TurnWork | None) -> None:
     attributes = {} if work is None else {"turn": work.id, "step": work.turn.counters.steps, "state": str(work.state)}
     _LOG.warning(
         "the telemetry raised an error, and misses a part of a turn; the turn continues",
@@ -458,7 +458,7 @@ def _failed(work: TurnWork | None) -> None:
     )
 
 
-def _released(error: BaseException | None) -> str:
+def _describe_release(error: BaseException | None) -> str:
     if error is None:
         return ""
     if isinstance(error, LeaseLostError):

@@ -16,7 +16,7 @@ from pydantic_core.core_schema import (
 )
 
 from .limits import LARGEST
-from .payload import frozen
+from .payload import freeze
 
 if TYPE_CHECKING:
     JsonObject = Mapping[str, JsonValue]
@@ -145,4 +145,4 @@ class Spent(Amounts, frozen=True, kw_only=True, gc=False):
     def __post_init__(self) -> None:
         self._check()
         if self.rules is not None:
-            force_setattr(self, "rules", frozen(self.rules))
+            force_setattr(self, "rules", freeze(self.rules))

@@ -24,7 +24,7 @@ from .inputs import (
     Usage,
 )
 from .limits import MAX_ANSWERS, MAX_DEPTH
-from .payload import frozen
+from .payload import freeze
 from .state import Stall
 from .turn import Turn
 
@@ -79,7 +79,7 @@ def decide(turn: Turn, calls: tuple[ToolCall, ...], usage: Usage | None, *, allo
                 # Nine letters and digits: the strictest shape that a provider asks of an id.
                 id="call%05d" % (turn.calls_made + place + 1),  # noqa: UP031 (half the time of an f-string)
                 name=name,
-                arguments=frozen(arguments) if type(arguments) is dict else arguments,
+                arguments=freeze(arguments) if type(arguments) is dict else arguments,
                 raw=call.raw if arguments is None else "",
                 provider_id=call.provider_id,
                 key=call_key(name, arguments, call.raw, call.loop_key) if is_watched else "",
@@ -129,7 +129,7 @@ def check_spent(event: str, call: Call, spending: Spent) -> None:
         raise InvalidCallError(event, call.id, "its sub-agent used something, but the call never started")
 
 
-def unaccounted(call: Call) -> Spent | None:
+def find_unaccounted_spending(call: Call) -> Spent | None:
     """Return the whole lease of a call, as the usage of a sub-agent that did not report its own.
 
     Only a rest that is known to be unused returns to the turn (docs/rules.md#sub-agents), because otherwise the turn
@@ -160,13 +160,13 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> tuple[f.InterruptRec
             question=question.question,
             choices=question.choices,
             grant=question.grant,
-            arguments=frozen(question.arguments) if question.forwarded else None,
+            arguments=freeze(question.arguments) if question.forwarded else None,
             expires_at=question.expires_at,
             path=question.path if question.forwarded else "",
             approvals=question.approvals,
             approved_by=question.approved_by,
             otherwise=question.otherwise,
-            schema=None if question.schema is None else frozen(question.schema),
+            schema=None if question.schema is None else freeze(question.schema),
             restricted=question.restricted,
             rules=tuple([f.RuleVerdict(rule=rule, broken="ask") for rule in question.rules if question.forwarded]),
         )
@@ -175,7 +175,7 @@ def ask(turn: Turn, call: Call, event: CallWaitingInput) -> tuple[f.InterruptRec
     if len({record.id for record in records}) < len(records):
         raise InvalidCallError("CallWaiting", call.id, "two of its questions have the same id")
     if event.kept is not None:
-        records[0] = replace(records[0], kept=frozen(event.kept))
+        records[0] = replace(records[0], kept=freeze(event.kept))
     return tuple(records)
 
 

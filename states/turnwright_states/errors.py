@@ -21,10 +21,10 @@ class PicklableError(BaseException):
     """
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restored, (type(self), self.args, vars(self))
+        return _restore_error, (type(self), self.args, vars(self))
 
 
-def _restored(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
+def _restore_error(kind: type[PicklableError], args: tuple[object, ...], fields: dict[str, object]) -> PicklableError:
     error = kind.__new__(kind, *args)
     vars(error).update(fields)
     return error

@@ -250,13 +250,13 @@ def _list_stops(facts: Sequence[f.Fact], at: int, turn: Turn) -> Iterator[Input]
     step_end = facts[end - 1]
     if isinstance(step_end, f.StepFinished):
         # The step's usage is the first to include the attempt that was cut off.
-        unspent_usage = _rest(step_end.usage, turn.step_usage)
+        unspent_usage = _subtract_usage(step_end.usage, turn.step_usage)
         yield ExpireInput(elapsed=elapsed, partial=partial, spent=spent_by_call, usage=unspent_usage)
         if stop is None:
             yield TrippedInput(elapsed=elapsed, guardrail="", partial=partial, spent=spent_by_call, usage=unspent_usage)
 
 
-def _rest(whole: Usage, part: Usage) -> Usage | None:
+def _subtract_usage(whole: Usage, part: Usage) -> Usage | None:
     try:
         return whole - part
     except ValueError:  # the part is larger than the whole

@@ -13,7 +13,7 @@ from msgspec.structs import force_setattr
 
 from .inputs import Input, Usage
 from .limits import Limits
-from .payload import frozen, text_of
+from .payload import freeze, text_of
 from .state import State
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class JournalValue(Struct, frozen=True, forbid_unknown_fields=True, omit_default
     def freeze(self) -> None:
         """Make the dicts and lists of a value that was read immutable, as the machine's own are."""
         for name in self.json_fields:
-            force_setattr(self, name, _frozen(getattr(self, name)))
+            force_setattr(self, name, _freeze(getattr(self, name)))
 
 
 class LoggedTurn(Protocol):
@@ -128,11 +128,11 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         return self._logged(turn)
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return _listed(self.columns())
+        return _list_columns(self.columns())
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         safe = {name: value for name, value in self.columns().items() if isinstance(value, StrEnum | float | int)}
-        return DEBUG, f"{self.title}: {_listed(safe)}" if safe else self.title
+        return DEBUG, f"{self.title}: {_list_columns(safe)}" if safe else self.title
 
     def log_fields(self) -> dict[str, str]:
         """Return the fields of the fact's log record, except the turn, the step and the state."""
@@ -140,15 +140,15 @@ class Fact(JournalValue, frozen=True, tag_field="v", tag=PAYLOAD_VERSION):
         return {name: str(value) for name, value in fields.items() if name == "call" or isinstance(value, StrEnum)}
 
 
-def _frozen(value: object) -> object:
+def _freeze(value: object) -> object:
     if isinstance(value, tuple):
-        return tuple(map(_frozen, value))
+        return tuple(map(_freeze, value))
     if not isinstance(value, JournalValue):
-        return frozen(value)
+        return freeze(value)
     value.freeze()
     return value
 
 
-def _listed(columns: Mapping[str, object]) -> str:
+def _list_columns(columns: Mapping[str, object]) -> str:
     """Return the columns in one line: a flag as its name, any other column as its name and value."""
     return ", ".join(name if value is True else f"{name} {value}" for name, value in columns.items())

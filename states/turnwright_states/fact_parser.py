@@ -11,7 +11,7 @@ from msgspec.json import Decoder
 from .errors import InvalidJournalError
 from .fact import PAYLOAD_VERSION, Fact
 from .facts import KINDS
-from .payload import misfit, model, nests_deeper, repeated
+from .payload import find_repeated_key, misfit, model, nests_deeper
 
 #: The deepest nesting of lists and objects in a payload. Code that walks a fact may recurse up to it. The machine's
 #: inputs accept 255 levels in one value, so its own facts stay below.
@@ -64,7 +64,7 @@ def _parse(kind: str, payload: str, seq: int) -> Fact:
         fields = None
     if not isinstance(fields, dict):
         raise InvalidJournalError(seq, "its payload is not a JSON object")
-    name = repeated(payload)
+    name = find_repeated_key(payload)
     if name is not None:
         raise InvalidJournalError(seq, f"its payload has {name!r} twice in one object")
     version = fields.pop("v", None)

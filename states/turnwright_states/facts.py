@@ -317,7 +317,7 @@ _DECIDED: Final[Mapping[JsonValue, str]] = {
 }
 
 
-def decided(decisions: Iterable[JsonObject]) -> str:
+def describe_decisions(decisions: Iterable[JsonObject]) -> str:
     """Return what hooks and guardrails decided, for the end of a fact's words; empty without decisions."""
     words = ""
     for decision in decisions:
@@ -359,7 +359,7 @@ class RequestPrepared(Fact, frozen=True, kw_only=True):
         parts += [f"{len(self.append)} messages"] if self.append else []
         parts += [f"tools {', '.join(self.tools) or 'none'}"] if self.tools is not None else []
         parts += [f"model {self.model}"] if self.model is not None else []
-        return ("; ".join(parts) or "nothing changed") + decided(self.decisions)
+        return ("; ".join(parts) or "nothing changed") + describe_decisions(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, "the request was prepared"
@@ -385,7 +385,7 @@ class Reviewed(Fact, frozen=True, kw_only=True):
     rules: tuple[RuleVerdict, ...] = ()
 
     def _words(self, _: Mapping[str, str], /) -> str:
-        return (f"refused: {self.feedback}" if self.refused else "accepted") + decided(self.decisions)
+        return (f"refused: {self.feedback}" if self.refused else "accepted") + describe_decisions(self.decisions)
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         if not self.refused:
@@ -481,7 +481,7 @@ class CallStarted(Fact, frozen=True, kw_only=True):
     def _words(self, tools: Mapping[str, str], /) -> str:
         attempt = f", attempt {self.attempt}" if self.attempt > 1 else ""
         verdict_words = "".join(f"; {decision}" for decision in _decisions(self.rules, self.call) if decision.is_broken)
-        return _call(self.call, tools) + attempt + decided(self.decisions) + verdict_words
+        return _call(self.call, tools) + attempt + describe_decisions(self.decisions) + verdict_words
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} started, attempt {self.attempt}"
@@ -520,9 +520,9 @@ class CallSettled(Fact, frozen=True, kw_only=True):
     def _words(self, tools: Mapping[str, str], /) -> str:
         if self.rules:
             rules = "; ".join(map(str, _decisions(self.rules, self.call)))
-            return f"{_call(self.call, tools)}: {rules}{decided(self.decisions)}"
+            return f"{_call(self.call, tools)}: {rules}{describe_decisions(self.decisions)}"
         result = f": {self.result}" if self.result else ""
-        return f"{_call(self.call, tools)}: {self.status}{decided(self.decisions)}{result}"
+        return f"{_call(self.call, tools)}: {self.status}{describe_decisions(self.decisions)}{result}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} settled: {self.status}"
@@ -555,7 +555,7 @@ class CallWaiting(Fact, frozen=True, kw_only=True):
         ids = ", ".join(interrupt.id for interrupt in self.interrupts)
         names = ", ".join(verdict.rule for interrupt in self.interrupts for verdict in interrupt.rules)
         rules = f" (asked by {names})" if names else ""
-        return f"{_call(self.call, tools)} waits for {ids}{rules}{decided(self.decisions)}"
+        return f"{_call(self.call, tools)} waits for {ids}{rules}{describe_decisions(self.decisions)}"
 
     def _logged(self, _: LoggedTurn, /) -> LogLine:
         return DEBUG, f"call {self.call} waits for a person"

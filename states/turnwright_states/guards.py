@@ -153,7 +153,7 @@ def first_of(rows: Sequence[Sequence[tuple[Guard, bool]]]) -> Callable[[Counters
     return _compile(ladder)
 
 
-def reached(counters: Counters) -> tuple[EndReason, ...]:
+def list_reached_limits(counters: Counters) -> tuple[EndReason, ...]:
     """Return every limit that is reached, in the order of the chart's rows."""
     return tuple(reason for reason, guard in _LIMITS if guard.holds(counters))
 

@@ -17,7 +17,7 @@ from .amounts import Spent as Spent  # noqa: PLC0414 (exported with the inputs)
 from .amounts import Usage as Usage  # noqa: PLC0414 (likewise)
 from .construct import Checked, check_each, writable
 from .limits import MAX_APPROVERS, MAX_CALLS_PER_REPLY, Limits
-from .payload import frozen
+from .payload import freeze
 from .reasons import Cause, EndReason
 from .state import Trigger
 
@@ -109,8 +109,8 @@ class GivenResult(Checked, frozen=True, kw_only=True, omit_defaults=True):
     files: tuple[JsonObject, ...] = ()
 
     def __post_init__(self) -> None:
-        force_setattr(self, "structured", frozen(self.structured))
-        force_setattr(self, "files", tuple(map(frozen, self.files)))
+        force_setattr(self, "structured", freeze(self.structured))
+        force_setattr(self, "files", tuple(map(freeze, self.files)))
 
     def _check(self) -> None:
         super()._check()

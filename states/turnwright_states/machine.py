@@ -22,7 +22,7 @@ from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .construct import construct_unchecked
 from .errors import AnswerMismatchError, IllegalInputError, InvalidCallError, InvalidJournalError
-from .guards import reached
+from .guards import list_reached_limits
 from .inputs import (
     DECISIONS,
     AbortInput,
@@ -53,7 +53,7 @@ from .inputs import (
     Usage,
     is_blank,
 )
-from .payload import frozen, text_of
+from .payload import freeze, text_of
 from .reasons import CUT_SHORT, NOTHING_SAID, Cause, EndReason
 from .result_key import SHORT, checksum, compared_text, result_key
 from .state import FINAL, State, Trigger
@@ -354,7 +354,7 @@ class TurnMachine:
             row.dest if row.dest is State.TOOL_EXEC or row.dest is State.REVIEW else before,
             text=event.text,
             reasoning=event.reasoning,
-            reasoning_details=tuple(map(frozen, event.reasoning_details)) if event.reasoning_details else (),
+            reasoning_details=tuple(map(freeze, event.reasoning_details)) if event.reasoning_details else (),
             calls=calls,
             finish=event.finish,
             usage=event.usage,
@@ -401,10 +401,10 @@ class TurnMachine:
             self.turn.state,
             instructions=event.instructions,
             tools=event.tools,
-            settings=frozen(event.settings),
+            settings=freeze(event.settings),
             append=event.append,
             model=event.model,
-            decisions=tuple(map(frozen, event.decisions)),
+            decisions=tuple(map(freeze, event.decisions)),
         )
         self._emit(preparation)
 
@@ -425,8 +425,8 @@ class TurnMachine:
             retry=row.dest is State.CONTINUE,
             feedback=event.feedback,
             answer=event.answer,
-            output=frozen(event.output),
-            decisions=tuple(map(frozen, event.decisions)),
+            output=freeze(event.output),
+            decisions=tuple(map(freeze, event.decisions)),
         )
         self._emit(review_fact)
         if row.dest is State.TOOL_EXEC:
@@ -511,7 +511,7 @@ class TurnMachine:
         if retry:
             return None
         if row is None:
-            return self._synthesized(None)
+            return self._set_synthesis(None)
         if row.dest is State.COMPACT:
             return self._emit(f.CompactionStarted(self._elapsed, State.COMPACT))
         if row.dest is State.STREAM:  # the compaction failed, and the model is called without it
@@ -523,7 +523,7 @@ class TurnMachine:
         if call.has_result:
             raise InvalidCallError("CallStarted", call.id, "it has its result, and does not run")
         if self.turn.lacks_retry(call):
-            self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.unaccounted(call))
+            self._settle_call(call, CallStatus.UNKNOWN, batch.NO_RERUN, batch.find_unaccounted_spending(call))
             return self._settle_if_done()
         verdicts = () if self.turn.rules is None or call.counted else self._judge_start(event, call, event.arguments)
         if verdicts is None:
@@ -534,8 +534,8 @@ class TurnMachine:
             call=call.id,
             attempt=call.attempt + 1,
             child=event.child,
-            arguments=event.arguments if event.arguments is None else frozen(event.arguments),
-            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            arguments=event.arguments if event.arguments is None else freeze(event.arguments),
+            decisions=tuple(map(freeze, event.decisions)) if event.decisions else (),
             rules=verdicts,
         )
         return self._emit(fact)
@@ -546,23 +546,23 @@ class TurnMachine:
             raise InvalidCallError("CallSettled", call.id, "it succeeded but was never started")
         if event.spent is not None:
             batch.check_spent("CallSettled", call, event.spent)
-        spending = batch.unaccounted(call) if call.has_result and event.spent is None else event.spent
+        spending = batch.find_unaccounted_spending(call) if call.has_result and event.spent is None else event.spent
         is_final = event.final
         if is_final and event.status is CallStatus.OK and self.turn.rules is not None:
             # While a rule refuses the answer, the result is an ordinary one.
-            is_final = not _enforced(self.turn.rules.answer_after(call.id, event.structured, event.result))
+            is_final = not _select_enforced(self.turn.rules.answer_after(call.id, event.structured, event.result))
         fact = f.CallSettled(
             self._elapsed,
             self.turn.state,
             call=call.id,
             status=event.status,
             result=event.result,
-            structured=event.structured if event.structured is None else frozen(event.structured),
-            files=tuple(map(frozen, event.files)) if event.files else (),
+            structured=event.structured if event.structured is None else freeze(event.structured),
+            files=tuple(map(freeze, event.files)) if event.files else (),
             spent=spending,
             final=is_final,
             retry=event.retry,
-            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            decisions=tuple(map(freeze, event.decisions)) if event.decisions else (),
             key=self._result_key(call, event.status, event.result, event.files),
         )
         self._emit(fact)
@@ -590,7 +590,7 @@ class TurnMachine:
             # A counted call has started, although an answer may have made it ready again.
             status = CallStatus.UNKNOWN if call.counted else CallStatus.REFUSED
             result = batch.UNKNOWN_OUTCOME if call.counted else batch.NO_PAUSE
-            self._settle_call(call, status, result, batch.unaccounted(call))
+            self._settle_call(call, status, result, batch.find_unaccounted_spending(call))
             return self._settle_if_done()
         fact = f.CallWaiting(
             self._elapsed,
@@ -598,8 +598,8 @@ class TurnMachine:
             call=call.id,
             interrupt=interrupt,
             more=tuple(more_interrupts),
-            changed=event.changed if event.changed is None else frozen(event.changed),
-            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            changed=event.changed if event.changed is None else freeze(event.changed),
+            decisions=tuple(map(freeze, event.decisions)) if event.decisions else (),
         )
         self._emit(fact)
         return self._settle_if_done()
@@ -607,11 +607,11 @@ class TurnMachine:
     def _take_synthesis(self, event: SynthesizedInput) -> None:
         self._need_synthesis(event)
         text = _drop_blank(event.text)
-        if text is not None and self.turn.rules is not None and _enforced(self.turn.rules.answer(text)):
+        if text is not None and self.turn.rules is not None and _select_enforced(self.turn.rules.answer(text)):
             text = None
-        self._synthesized(text)
+        self._set_synthesis(text)
 
-    def _synthesized(self, text: str | None) -> None:
+    def _set_synthesis(self, text: str | None) -> None:
         self._emit(f.Synthesized(self._elapsed, self.turn.state, text=text))
         self._settle(synthesized=text is not None)
 
@@ -635,7 +635,7 @@ class TurnMachine:
             text=event.text,
             grant=interrupt.grant if event.decision is Decision.APPROVE else None,
             always_for=turn.rounds.tools if event.decision is Decision.ALWAYS and not interrupt.call else (),
-            arguments=event.arguments if event.arguments is None else frozen(event.arguments),
+            arguments=event.arguments if event.arguments is None else freeze(event.arguments),
             given=event.given,
             by=event.by,
             via=event.via,
@@ -645,7 +645,9 @@ class TurnMachine:
         self._emit(fact)
         if event.decision in _SETTLES_AT_ONCE and not interrupt.forwarded:
             call = turn.batch[interrupt.call]
-            self._settle_call(call, _SETTLES_AT_ONCE[event.decision], batch.result_of(event), batch.unaccounted(call))
+            self._settle_call(
+                call, _SETTLES_AT_ONCE[event.decision], batch.result_of(event), batch.find_unaccounted_spending(call)
+            )
         if row.dest is State.TOOL_EXEC:
             self._settle_if_done()
         elif row.dest is not State.PAUSED:
@@ -711,7 +713,7 @@ class TurnMachine:
     def _take_trip(self, event: TrippedInput) -> None:
         row = self._stopped_by(event, Trigger.TRIPPED)
         guardrail = f.TrippedGuardrail(
-            name=event.guardrail, message=event.message, metadata=frozen(event.metadata), checks=event.checks
+            name=event.guardrail, message=event.message, metadata=freeze(event.metadata), checks=event.checks
         )
         self._halt(row, partial=event.partial, usage=event.usage, spending_by_call=event.spent, guardrail=guardrail)
 
@@ -751,8 +753,8 @@ class TurnMachine:
             self.turn.state,
             call=call.id,
             interrupt=interrupt,
-            changed=new_arguments if new_arguments is None else frozen(new_arguments),
-            decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+            changed=new_arguments if new_arguments is None else freeze(new_arguments),
+            decisions=tuple(map(freeze, event.decisions)) if event.decisions else (),
         )
         self._emit(fact)
         self._settle_if_done()
@@ -783,18 +785,18 @@ class TurnMachine:
         if "end" in effects:
             self._end_by_rule(broken_rules, call.id)
         elif "refuse" in effects or ("ask" in effects and not turn.counters.pauses_left):
-            words = _explain(_enforced(broken_rules))
+            words = _explain(_select_enforced(broken_rules))
             fact = f.CallSettled(
                 self._elapsed,
                 turn.state,
                 call=call.id,
                 status=CallStatus.REFUSED,
                 result=f"refused and not run: {words}",
-                decisions=tuple(map(frozen, event.decisions)) if event.decisions else (),
+                decisions=tuple(map(freeze, event.decisions)) if event.decisions else (),
                 # A model that repeats a refused call is in a loop too.
                 key=self._result_key(call, CallStatus.ERROR, words),
                 rules=verdicts,
-                arguments=new_arguments if new_arguments is None else frozen(new_arguments),
+                arguments=new_arguments if new_arguments is None else freeze(new_arguments),
             )
             self._emit(fact)
             self._settle_if_done()
@@ -824,7 +826,7 @@ class TurnMachine:
         if rules is None or self.state is not State.STREAM or event.finish is Finish.CONTENT_FILTER:
             return ()
         if not calls:
-            return _enforced(rules.answer(event.text))
+            return _select_enforced(rules.answer(event.text))
         return self._judge_answers([call.arguments or {} for call in calls if call.output and not call.refused])
 
     def _judge_answers(self, answers: "Sequence[Mapping[str, JsonValue]]") -> "Sequence[Broken]":
@@ -833,7 +835,7 @@ class TurnMachine:
         assert rules is not None  # noqa: S101 (the callers asked)
         broken_rules: Sequence[Broken] = ()
         for answer in answers:
-            broken_rules = _enforced(rules.answer(text_of(answer)))
+            broken_rules = _select_enforced(rules.answer(text_of(answer)))
             if not broken_rules:
                 break
         return broken_rules
@@ -852,7 +854,7 @@ class TurnMachine:
             refused=True,
             retry=row.dest is State.CONTINUE,
             feedback=feedback,
-            decisions=() if event is None else tuple(map(frozen, event.decisions)),
+            decisions=() if event is None else tuple(map(freeze, event.decisions)),
             rules=_record(broken_rules),
         )
         self._emit(review_fact)
@@ -866,10 +868,12 @@ class TurnMachine:
         guardrail = f.TrippedGuardrail(
             name=worst.rule,
             message=worst.words,
-            metadata=frozen({**metadata, "call": call} if call else metadata),
+            metadata=freeze({**metadata, "call": call} if call else metadata),
             checks="rule",
         )
-        spent_by_call = {open_call.id: batch.unaccounted(open_call) for open_call in self.turn.open_calls()}
+        spent_by_call = {
+            open_call.id: batch.find_unaccounted_spending(open_call) for open_call in self.turn.open_calls()
+        }
         self._halt(
             row,
             spending_by_call={call_id: usage for call_id, usage in spent_by_call.items() if usage is not None},
@@ -1009,7 +1013,7 @@ class TurnMachine:
 
     def _stop(self, row: Row, *, partial: str = "", usage: Usage | None = None) -> None:
         assert isinstance(row.reason, EndReason)  # noqa: S101 (a row into CONCLUDE names its reason)
-        also = tuple(reason for reason in reached(self.turn.counters) if reason is not row.reason)
+        also = tuple(reason for reason in list_reached_limits(self.turn.counters) if reason is not row.reason)
         self._emit(
             f.Stopping(
                 self._elapsed, State.CONCLUDE, reason=row.reason, also_reached=also, partial=partial, usage=usage
@@ -1068,7 +1072,7 @@ class TurnMachine:
         if row.dest is State.FINISHED:
             return ()
         if row.trigger is Trigger.EXPIRE:
-            return tuple(limit for limit in reached(turn.counters) if limit is not reason)
+            return tuple(limit for limit in list_reached_limits(turn.counters) if limit is not reason)
         if row.reason is ReasonFrom.CARRIED:
             return turn.also_reached
         if turn.carried is not None:  # an abort, or a failure of the engine, takes precedence over the limit
@@ -1161,7 +1165,7 @@ class TurnMachine:
                 self._emit(f.Notice(self._elapsed, turn.state, limit=limit, used=amount, of=most))
 
 
-def _enforced(broken_rules: "Sequence[Broken]") -> "Sequence[Broken]":
+def _select_enforced(broken_rules: "Sequence[Broken]") -> "Sequence[Broken]":
     """Return the broken rules that do more than report."""
     return [verdict for verdict in broken_rules if verdict.effect != "report"]
 

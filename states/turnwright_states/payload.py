@@ -47,7 +47,7 @@ class FrozenDict(dict[str, V]):
     __slots__ = ()
 
     def __deepcopy__(self, memo: object) -> object:
-        return thawed(self)
+        return thaw(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
@@ -59,7 +59,7 @@ class FrozenList(list[V]):
     __slots__ = ()
 
     def __deepcopy__(self, memo: object) -> object:
-        return thawed(self)
+        return thaw(self)
 
     def __reduce__(self) -> tuple[object, ...]:
         return list, (list(self),)
@@ -81,14 +81,14 @@ _EMPTY: Final[FrozenDict[object]] = FrozenDict()
 _THAWED: Final[Mapping[type, type]] = {FrozenDict: dict, FrozenList: list, dict: dict, list: list}
 
 
-def frozen(value: T) -> T:
+def freeze(value: T) -> T:
     """Return an equal value whose dicts and lists are immutable. A frozen value is returned itself."""
     if type(value) is dict and not value:
         return _EMPTY  # type: ignore[return-value]  # a dict; turns in flight share it
     return _copy_as(value, _FROZEN)
 
 
-def thawed(value: T) -> T:
+def thaw(value: T) -> T:
     """Return a copy whose dicts and lists are ordinary ones."""
     return _copy_as(value, _THAWED)
 
@@ -159,7 +159,7 @@ def nests_deeper(text: str, levels: int) -> bool:
     return False
 
 
-def repeated(text: str) -> str | None:
+def find_repeated_key(text: str) -> str | None:
     """Return the first name that occurs twice in an object of this JSON text, or None."""
     repeats: list[str] = []
 

@@ -96,7 +96,7 @@ class Rounds(Struct, frozen=True, gc=False):
     #: them.
     unkeyed: FrozenDict[CallSettled] = FrozenDict()
 
-    def compared(self, latest: Round | None, threshold: int | None) -> "Rounds":
+    def add_latest(self, latest: Round | None, threshold: int | None) -> "Rounds":
         """Return the rounds with the latest added, and the loop that it closes."""
         if threshold is None or latest is None:
             return Rounds(self.latest, self.checksum, (), self.stalls, self.unkeyed) if self.tools else self
@@ -105,10 +105,10 @@ class Rounds(Struct, frozen=True, gc=False):
 
     def settled(self, calls: Sequence[SettledCall], limits: Limits) -> "Rounds":
         """Return the rounds after a step whose calls have these results."""
-        rounds = self._keyed(calls)
+        rounds = self._key_results(calls)
         if limits.doom_compare == "results":
             latest = make_round([(call.name, call.key + call.result) for call in calls])
-            rounds = rounds.compared(latest, limits.doom_threshold)
+            rounds = rounds.add_latest(latest, limits.doom_threshold)
         if limits.stall_errors is None and limits.stall_rounds is None:
             return rounds
         tools, stalls = rounds.tools, rounds.stalls.after(calls, limits)
@@ -116,7 +116,7 @@ class Rounds(Struct, frozen=True, gc=False):
             tools = tuple(sorted({call.name for call in calls}))
         return Rounds(rounds.latest, rounds.checksum, tools, stalls, rounds.unkeyed)
 
-    def _keyed(self, calls: Sequence[SettledCall]) -> "Rounds":
+    def _key_results(self, calls: Sequence[SettledCall]) -> "Rounds":
         """Return the rounds with keys for the results of calls that recur, and with the new results without keys."""
         rounds, unkeyed_counts = self, self.unkeyed
         for call in calls:

@@ -33,7 +33,7 @@ class RowCounts:
         return cls(tuple(CHART.taken))
 
     @classmethod
-    def none(cls) -> "RowCounts":
+    def zeros(cls) -> "RowCounts":
         """Return zero for every row: the start of a sum."""
         return cls((0,) * len(CHART.rows))
 

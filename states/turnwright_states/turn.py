@@ -397,7 +397,7 @@ class Turn:
         by_calls = self.limits.doom_compare == "calls"
         if by_calls or self.rounds.tools:
             latest = make_round([(call.name, call.key) for call in fact.calls if call.key]) if by_calls else None
-            self.rounds = self.rounds.compared(latest, self.limits.doom_threshold)
+            self.rounds = self.rounds.add_latest(latest, self.limits.doom_threshold)
         RUN["model_replied"](self.counters, runs, answers, lends, self.rounds.tools != ())
 
     def _fail_attempt(self, fact: f.AttemptFailed) -> None:

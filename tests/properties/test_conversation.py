@@ -10,7 +10,7 @@ from msgspec import structs
 from turnwright import Agent
 from turnwright.message import Message, StepStartPart, TextPart, ToolCallPart, ToolResultPart
 from turnwright.transcript.history import History
-from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
+from turnwright.transcript.pairing import UnpairedError, check_pairing, repair_pairs
 from turnwright.transcript.request_builder import Conversation
 from turnwright.transcript.transcript import Transcript
 from turnwright_states import CallModel, Turn
@@ -95,7 +95,7 @@ def same(messages: Sequence[Message], expected: Sequence[Message]) -> bool:
 
 @given(st.data(), st.booleans())
 def test_extended_request_equals_a_rebuilt_request(data: st.DataObject, strict: bool) -> None:
-    history, transcript, turn = History.of(repaired(data.draw(SAID))[0]), Told(), Turn()
+    history, transcript, turn = History.of(repair_pairs(data.draw(SAID))[0]), Told(), Turn()
     conversation = Conversation(
         AGENT, history=history, transcript=transcript, tools=(), mode="reject" if strict else "repair"
     )
@@ -112,7 +112,7 @@ def test_extended_request_equals_a_rebuilt_request(data: st.DataObject, strict: 
             check_pairing(expected)
         except UnpairedError as error:
             if not strict:
-                assert list(conversation.request(action, turn, drawn_history).messages) == repaired(expected)[0]
+                assert list(conversation.request(action, turn, drawn_history).messages) == repair_pairs(expected)[0]
                 continue
             with pytest.raises(UnpairedError) as raised:
                 conversation.request(action, turn, drawn_history)

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from turnwright.message import AnyPart, Message, TextPart, ToolCallPart, ToolResultPart
 from turnwright.model.openai_chat.request import chat_messages
-from turnwright.transcript.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, renamed, repaired
+from turnwright.transcript.pairing import NO_RESULT, Paired, UnpairedError, check_pairing, rename_calls, repair_pairs
 from turnwright_states import CallStatus
 
 IDS = st.sampled_from(["", "a", "b", "call00001", "past00001"])
@@ -206,21 +206,21 @@ def test_incremental_check_agrees_with_the_check_of_the_whole_list(
 
 @given(LISTS)
 def test_repaired_list_is_paired_and_stable(messages: list[Message]) -> None:
-    request, _ = repaired(messages)
+    request, _ = repair_pairs(messages)
     check_pairing(request)
-    assert repaired(request) == (request, [])
+    assert repair_pairs(request) == (request, [])
 
 
 @given(paired_lists())
 def test_paired_list_is_unchanged_by_repair(messages: list[Message]) -> None:
     check_pairing(messages)
-    assert repaired(messages) == (messages, [])
+    assert repair_pairs(messages) == (messages, [])
 
 
 @given(LISTS)
 def test_every_change_has_a_note(messages: list[Message]) -> None:
     """And nothing is noted of a list that could be sent as it is."""
-    request, notes = repaired(messages)
+    request, notes = repair_pairs(messages)
     try:
         check_pairing(messages)
     except UnpairedError:
@@ -232,20 +232,20 @@ def test_every_change_has_a_note(messages: list[Message]) -> None:
 
 @given(LISTS)
 def test_no_call_and_no_text_is_lost(messages: list[Message]) -> None:
-    request, _ = repaired(messages)
+    request, _ = repair_pairs(messages)
     assert calls_of(request) == calls_of(messages)
     assert texts_of(request) == texts_of(messages)
 
 
 @given(LISTS)
 def test_every_call_has_the_own_first_result_or_unknown(messages: list[Message]) -> None:
-    request, _ = repaired(messages)
+    request, _ = repair_pairs(messages)
     assert results_of(request) == expected(messages)
 
 
 @given(LISTS)
 def test_notes_count_every_omitted_and_invented_result(messages: list[Message]) -> None:
-    request, notes = repaired(messages)
+    request, notes = repair_pairs(messages)
     before, after = (
         [part for message in side for part in message.parts if isinstance(part, ToolResultPart)]
         for side in (messages, request)
@@ -260,18 +260,22 @@ def test_notes_count_every_omitted_and_invented_result(messages: list[Message]) 
 @given(LISTS)
 def test_renaming_calls_changes_no_pair(messages: list[Message]) -> None:
     """Renamed first and then repaired, as a strict engine's would be, or the other way round."""
-    new = renamed(messages)
+    new = rename_calls(messages)
     names = [call.id for message in new for call in message.calls]
     assert len(set(names)) == len(names)
     assert not any(name.startswith("call") for name in names)
-    request = repaired(new)[0]
-    assert results_of(request) == results_of(repaired(messages)[0]) == results_of(renamed(repaired(messages)[0]))
+    request = repair_pairs(new)[0]
+    assert (
+        results_of(request)
+        == results_of(repair_pairs(messages)[0])
+        == results_of(rename_calls(repair_pairs(messages)[0]))
+    )
 
 
 @given(LISTS)
 def test_repaired_list_survives_the_chat_form(messages: list[Message]) -> None:
     """Through JSON, with the same calls in the same order, each followed by its result."""
-    request, _ = repaired(messages)
+    request, _ = repair_pairs(messages)
     read = [Message.from_chat(fields) for fields in json.loads(json.dumps(chat_messages(request)))]
     check_pairing(read)
     assert calls_of(read) == calls_of(request)

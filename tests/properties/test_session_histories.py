@@ -16,7 +16,7 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.store import MemoryStore, SqliteStore, Store
-from turnwright.transcript.pairing import renamed, repaired
+from turnwright.transcript.pairing import rename_calls, repair_pairs
 from turnwright_states import Cause, Usage
 
 #: What is asked, and of which agent.
@@ -80,7 +80,7 @@ def engine(store: Store) -> Engine:
 async def rebuilt(store: Store, turn: str, model: str) -> list[Message]:
     """Return the history of a turn as its journals give it."""
     first = first_fact(turn, await store.facts(turn))
-    return renamed(repaired(await messages_before(store, turn, first, model))[0])
+    return rename_calls(repair_pairs(await messages_before(store, turn, first, model))[0])
 
 
 async def check(stores: Callable[[], Store], deeds: list[Deed]) -> None:

@@ -11,13 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from turnwright_states.payload import FrozenDict, FrozenList, frozen, lines_of, nests_deeper, text_of, thawed
+from turnwright_states.payload import FrozenDict, FrozenList, freeze, lines_of, nests_deeper, text_of, thaw
 
 VALUE = {"a": [1, {"b": [2]}], "c": "text", "d": {"e": []}}
 
 
 def test_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
-    value: Any = frozen(VALUE)
+    value: Any = freeze(VALUE)
     edits: list[Callable[[], object]] = [
         lambda: value.update(a=1),
         lambda: value.pop("a"),
@@ -35,14 +35,14 @@ def test_edit_of_a_frozen_value_is_refused_at_every_depth() -> None:
 
 @pytest.mark.parametrize(
     "copied",
-    [thawed, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],  # noqa: S301 (our own)
+    [thaw, copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))],  # noqa: S301 (our own)
     ids=["thawed", "copy", "pickle"],
 )
 @pytest.mark.parametrize("value", [VALUE, [VALUE, [1]]], ids=["dict", "list"])
 def test_copy_of_a_frozen_value_is_equal_and_editable(
     value: dict[str, object] | list[object], copied: Callable[[object], object]
 ) -> None:
-    frozen_value = frozen(value)
+    frozen_value = freeze(value)
     payload = copied(frozen_value)
     assert payload == value
     assert type(payload) is type(value)
@@ -54,11 +54,11 @@ def test_copy_of_a_frozen_value_is_equal_and_editable(
 
 
 def test_freezing_leaves_frozen_and_immutable_values_unchanged() -> None:
-    assert (type(frozen({})), type(frozen([]))) == (FrozenDict, FrozenList)
-    once = frozen(VALUE)
-    assert frozen(once) is once
-    assert frozen("text") == "text"
-    assert thawed(1) == 1
+    assert (type(freeze({})), type(freeze([]))) == (FrozenDict, FrozenList)
+    once = freeze(VALUE)
+    assert freeze(once) is once
+    assert freeze("text") == "text"
+    assert thaw(1) == 1
 
 
 class Words(str):

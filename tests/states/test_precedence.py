@@ -36,7 +36,7 @@ from turnwright_states import (
 )
 from turnwright_states.chart import CHART
 from turnwright_states.counters import Counters
-from turnwright_states.guards import reached
+from turnwright_states.guards import list_reached_limits
 from turnwright_states.state import Trigger
 
 from .conftest import Begin, Script
@@ -112,7 +112,7 @@ def test_every_reached_limit_is_listed_in_row_order(counts: Counters) -> None:
         EndReason.DEADLINE: counts.time_spent,
         EndReason.NO_CALL_RAN: counts.idle_limit > 0 and counts.idle >= counts.idle_limit,
     }
-    assert list(reached(counts)) == [reason for reason, holding in holds.items() if holding]
+    assert list(list_reached_limits(counts)) == [reason for reason, holding in holds.items() if holding]
 
 
 @given(

@@ -20,7 +20,7 @@ COUNTS = st.lists(st.integers(0, 10**9), min_size=len(ROWS), max_size=len(ROWS))
 def test_counts_are_added_and_subtracted_row_by_row(first: RowCounts, second: RowCounts) -> None:
     assert first + second - second == first
     assert (first + second).taken == tuple(a + b for a, b in zip(first.taken, second.taken, strict=True))
-    assert RowCounts.none() + first == first
+    assert RowCounts.zeros() + first == first
 
 
 def test_file_has_number_name_and_count_of_each_row_in_order() -> None:

@@ -22,7 +22,7 @@ async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *ar
     """
     failures: list[BaseException] = []
 
-    async def guarded(group: anyio.abc.TaskGroup) -> None:
+    async def run_guarded(group: anyio.abc.TaskGroup) -> None:
         try:
             await task(*args)
         except Exception as error:  # noqa: BLE001 (raised below)
@@ -30,7 +30,7 @@ async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *ar
             group.cancel_scope.cancel()
 
     async with anyio.create_task_group() as group:
-        group.start_soon(guarded, group)
+        group.start_soon(run_guarded, group)
         try:
             yield
         except (GeneratorExit, anyio.get_cancelled_exc_class()):
@@ -42,7 +42,7 @@ async def background_task(task: Callable[[Unpack[Args]], Awaitable[object]], *ar
         raise failures[0]
 
 
-async def both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> tuple[A, B]:
+async def run_both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> tuple[A, B]:
     """Return the results of `first` and `second()`, which run at the same time.
 
     The error of either cancels the other one, and is raised without an exception group.

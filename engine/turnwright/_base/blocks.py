@@ -79,7 +79,7 @@ class AsyncValues(AsyncIterator[T]):
 def async_block(form: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable[P, AsyncBlock[T]]]:
     """Do what `asynccontextmanager` does. `form` is how the block is written."""
 
-    def decorated(function: Callable[P, AsyncIterator[T]]) -> Callable[P, AsyncBlock[T]]:
+    def decorate(function: Callable[P, AsyncIterator[T]]) -> Callable[P, AsyncBlock[T]]:
         open_block = asynccontextmanager(function)
 
         @wraps(function)
@@ -88,4 +88,4 @@ def async_block(form: str) -> Callable[[Callable[P, AsyncIterator[T]]], Callable
 
         return block
 
-    return decorated
+    return decorate

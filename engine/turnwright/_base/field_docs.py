@@ -36,7 +36,7 @@ def attribute_docs(owner: type) -> dict[str, str]:
     }
 
 
-def described(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
+def describe_fields(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
     """Add the docstrings of a model's fields to its JSON Schema. For pydantic's `json_schema_extra`."""
     properties = schema.get("properties")
     if not isinstance(properties, dict):

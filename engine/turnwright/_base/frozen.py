@@ -17,7 +17,7 @@ import msgspec
 from pydantic import GetCoreSchemaHandler, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from turnwright_states.payload import frozen
+from turnwright_states.payload import freeze
 
 V = TypeVar("V")
 
@@ -161,7 +161,7 @@ class Value(msgspec.Struct, frozen=True, kw_only=True):
 
         def construct_value(fields: dict[str, object]) -> Value:
             fields.pop("type", None)
-            return cls(**{name: frozen(value) for name, value in fields.items()})
+            return cls(**{name: freeze(value) for name, value in fields.items()})
 
         def read(value: object, check: Callable[[object], Value]) -> Value:
             return value if type(value) is cls else check(value)

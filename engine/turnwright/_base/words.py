@@ -49,7 +49,7 @@ def text_of(error: BaseException) -> str:
         return f"(the text of {type(error).__name__} cannot be shown)"
 
 
-def shown(value: object) -> str:
+def show_value(value: object) -> str:
     """Return the beginning of a value's `repr`, or its type if it fails to print."""
     try:
         return f"{value!r:.80}"

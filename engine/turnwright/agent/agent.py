@@ -29,7 +29,7 @@ from pydantic import (
 )
 from typing_extensions import TypeForm
 
-from turnwright._base.field_docs import described
+from turnwright._base.field_docs import describe_fields
 from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
 from turnwright.errors import ConfigError
 from turnwright.model.model_settings import ModelSettings
@@ -55,7 +55,7 @@ from .fields import (
     problem,
     set_in,
     shorten,
-    tidied,
+    tidy_details,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     """
 
     # Built by the first agent that is made, so that the import stays cheap.
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=describe_fields)
 
     name: Name
     """Its name: one line, not blank."""
@@ -252,7 +252,8 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         except ValidationError as error:
             # Raised here, where the agent's name is known. Pydantic merges it into the caller's error.
             raise ValidationError.from_exception_data(
-                cls.__name__, [tidied(details, data, cls.model_fields) for details in error.errors(include_url=False)]
+                cls.__name__,
+                [tidy_details(details, data, cls.model_fields) for details in error.errors(include_url=False)],
             ) from None
 
     def __repr_args__(self) -> Iterator[tuple[str | None, object]]:
@@ -408,7 +409,7 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
             data[_NEEDS] = needs
         return data
 
-    def restored(self, record: JsonObject) -> Self:
+    def restore(self, record: JsonObject) -> Self:
         """Return the agent of a journal, with the code of this one. Raises `ValidationError` for damaged data."""
         return self.from_json({**record, **cast("JsonObject", self.code)})
 

@@ -18,7 +18,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
-from turnwright._base.field_docs import described
+from turnwright._base.field_docs import describe_fields
 from turnwright._base.words import cut_after
 from turnwright.context import MaybeAwaitable, TurnContext
 from turnwright_states import Limits
@@ -111,7 +111,7 @@ class Compact(BaseModel):
     Raises pydantic's `ValidationError` for a value out of range.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=described)
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True, json_schema_extra=describe_fields)
 
     at_tokens: Annotated[int, Field(ge=1)]
     """The size of a request that is too long, in tokens: the provider's last count, and an estimate of what is new."""
@@ -211,7 +211,7 @@ def check_limit(name: str, value: object) -> None:
         raise ValueError(path + problem(details, {}).removeprefix(f"{name} ")) from None
 
 
-def tidied(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo]) -> InitErrorDetails:
+def tidy_details(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo]) -> InitErrorDetails:
     """Return a mistake in the data of an agent, in our words, with the agent's name."""
     name = data.get("name") if isinstance(data, Mapping) else None
     owner = f"agent {shorten(name)}: " if isinstance(name, str) and name.strip() else ""

@@ -20,7 +20,7 @@ from .front_matter import FrontMatter, Loc
 _FORM: Final = "must be a name such as myapp.policy:cap, of a module and of what it has"
 
 
-def named(spec: str, kind: type[AppCode]) -> AppCode:
+def import_named(spec: str, kind: type[AppCode]) -> AppCode:
     """Import what `module:name` names: an object of this kind, or a class of it without arguments.
 
     The module is found in the working directory too. Raises `ConfigError` for another name, for a module that cannot be
@@ -76,8 +76,8 @@ _ONE: Final[Mapping[str, Callable[[str], object]]] = {
     "output_type": _import_output_type,
 }
 _SEVERAL: Final[Mapping[str, Callable[[str], object]]] = {
-    "hooks": lambda spec: named(spec, HooksBase),
-    "guardrails": lambda spec: named(spec, GuardrailBase),
+    "hooks": lambda spec: import_named(spec, HooksBase),
+    "guardrails": lambda spec: import_named(spec, GuardrailBase),
     "output_validators": _import_function,
 }
 

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from turnwright.context import JsonObject, TurnContext
 from turnwright.errors import ConfigError
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 _FORM: Final = re.compile(r"\\\{\{|\{\{(?P<name>[^{}\n]*)\}\}|(?P<open>\{\{)")
 _PLAIN: Final = ("session", "agent", "turn_id", "step")
@@ -37,7 +37,7 @@ def mistakes(text: str) -> Iterator[tuple[int, str]]:
             yield line, rf"`{{{{ {name[:_SHOWN]} }}}}` is unknown: write one of {_NAMES}, or `\{{{{` for two braces"
 
 
-def rendered(text: str, context: TurnContext) -> str:
+def render_template(text: str, context: TurnContext) -> str:
     """Return the text of a turn. Raises `ConfigError`, naming the key, for metadata that the turn does not have."""
     return _FORM.sub(lambda match: _read_value(match, context), text)
 
@@ -61,7 +61,7 @@ def _read_value(match: re.Match[str], context: TurnContext) -> str:
     value = _read_metadata(name, context.metadata) if name not in _PLAIN else getattr(context, name)
     if value is None:
         return ""
-    return value if isinstance(value, str) else json.dumps(thawed(value), ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(thaw(value), ensure_ascii=False)
 
 
 def _read_metadata(name: str, metadata: JsonObject) -> JsonValue:

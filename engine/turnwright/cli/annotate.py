@@ -42,8 +42,8 @@ def annotate(
     They are kept beside the journal. `turnwright audit` reads the score `success`: the turn succeeded if it is above 0.
     """
     turn = find_turn(store, turn)
-    annotations = [*_given(turn, tag or (), score or (), note or ())]
-    all_annotations = use_store(store, partial(_annotated, turn=turn, annotations=annotations, remove=remove or ()))
+    annotations = [*_make_annotations(turn, tag or (), score or (), note or ())]
+    all_annotations = use_store(store, partial(_annotate, turn=turn, annotations=annotations, remove=remove or ()))
     if as_json:
         for annotation in all_annotations:
             echo_json(_record(annotation))
@@ -53,7 +53,9 @@ def annotate(
         echo("no tags, notes and scores", err=True)
 
 
-def _given(turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequence[str]) -> Iterator[Annotation]:
+def _make_annotations(
+    turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequence[str]
+) -> Iterator[Annotation]:
     now = time.time()
     for name in tags:
         yield Annotation(turn, AnnotationKind.TAG, name, at=now)
@@ -68,7 +70,7 @@ def _given(turn: str, tags: Sequence[str], scores: Sequence[str], notes: Sequenc
         yield Annotation(turn, AnnotationKind.NOTE, new_id(), text=text, at=now)
 
 
-async def _annotated(
+async def _annotate(
     store: Store, *, turn: str, annotations: Sequence[Annotation], remove: Sequence[str]
 ) -> list[Annotation]:
     notes = annotation_store(store)

@@ -66,7 +66,7 @@ def _join_words(arguments: Sequence[str]) -> list[str]:
     return [*before, name, *command_words[2:]] if name in PLACES else [*arguments]
 
 
-def _completed() -> Sequence[str]:
+def _complete_words() -> Sequence[str]:
     """Return the words of the line that a shell completes, without the program and the word under the cursor."""
     words = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     return words.split(" ")[1:-1]
@@ -145,7 +145,7 @@ def exit_code(*, completing: bool = False) -> int:
         startup.leave_on_interrupt()
         process.prepare()
         process.check_arguments(sys.argv[1:])
-        arguments = _completed() if completing else _join_words(sys.argv[1:])
+        arguments = _complete_words() if completing else _join_words(sys.argv[1:])
         if not arguments and not completing:
             echo(first_steps(get_terminal_size().columns), err=True)
             return codes.USAGE

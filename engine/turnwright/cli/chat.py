@@ -24,7 +24,7 @@ from turnwright_states.facts import TurnStarted
 
 from . import codes, process
 from .display import Display, choose_display
-from .interactive import Answers, Work, answered_by_person, driven
+from .interactive import Answers, Work, answered_by_person, drive_interactively
 from .process import QuitError, echo
 from .prompts import can_ask, read_line
 from .refused import busy_words
@@ -171,7 +171,7 @@ class ChatSession:
         """Drive a turn, ask for answers while it pauses, and print how it ended."""
         display = self._display = self._new_display()
         try:
-            result = await driven(display, engine, work)
+            result = await drive_interactively(display, engine, work)
             result, quit_ = await answered_by_person(display, engine, result, self._answer)
         except QuitError as quit_error:
             if quit_error.code == codes.ABORTED and not display.view.turn:  # Ctrl-C before the turn started
@@ -195,11 +195,11 @@ class ChatSession:
             return
         facts = await engine.store.facts(turn.id)
 
-        def resumed(open_engine: Engine) -> Awaitable[TurnResult]:
+        def resume_turn(open_engine: Engine) -> Awaitable[TurnResult]:
             self._display.view.recall(turn.id, [fact for _, fact in facts])
             return open_engine.resume(turn.id)
 
-        await self._drive(engine, resumed)
+        await self._drive(engine, resume_turn)
 
     def _new_display(self) -> Display:
         return choose_display(store=self._store, verbose=self._verbose, chat=True)

@@ -66,20 +66,20 @@ async def second_call(store: Store) -> str:
 def crash_tools(witness: Path) -> list[Tool]:
     """Return the tools of the crash demo. The first attempt at `upload` never ends."""
 
-    def executed(line: str) -> None:
+    def log_execution(line: str) -> None:
         with witness.open("a", encoding="utf-8") as file:
             file.write(line + "\n")
 
     @tool
     async def record(what: str) -> str:
         """Record something. Must not run twice."""
-        executed(f"record({what})")
+        log_execution(f"record({what})")
         return f"recorded {what}"
 
     @tool(idempotent=True)
     async def upload(what: str, context: ToolContext) -> str:
         """Upload something. Safe to repeat with the same key."""
-        executed(f"upload({what}) attempt {context.attempt}, key {context.idempotency_key}")
+        log_execution(f"upload({what}) attempt {context.attempt}, key {context.idempotency_key}")
         if context.attempt == 1:
             await anyio.sleep_forever()
         return f"uploaded {what}"

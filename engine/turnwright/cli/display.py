@@ -21,10 +21,10 @@ from turnwright_states import facts as f
 
 from .options import DEFAULT_STORE
 from .process import Output, json_line
-from .screen import Screen, escape_prints, fit, fitted, print_lines, styled
+from .screen import Screen, escape_prints, fit, fit_line, print_lines, style_text
 from .stores import store_flag
 from .summary import closing_lines, final_text, print_closing
-from .view import WRITING, TurnView, file_line, forked, headline, named, note, plain_lines
+from .view import WRITING, TurnView, describe_fork, file_line, headline, name_call, note, plain_lines
 
 #: The indentation of a sub-agent below its caller.
 _INDENT: Final = "    "
@@ -187,17 +187,17 @@ class LiveDisplay(Display):
                 self._print_step(view)
             case TurnEndedEvent(outcome=outcome, reason=reason, text=text) if view.path:
                 lines = [_markdown(text)] if text and text != view.printed_text else []
-                self._print(view, *lines, styled(f"{outcome}: {reason}", style="dim"))
+                self._print(view, *lines, style_text(f"{outcome}: {reason}", style="dim"))
             case FactEvent(fact=f.TurnStarted() as turn_start):
                 self._print_start(view, turn_start)
             case FactEvent(fact=f.StepFinished()):
                 self._print_step(view)
                 view.text, view.calls = "", {}
             case FactEvent(fact=f.Stopping(reason=reason)):
-                self._print(view, styled(f"concluding: {reason}", style="yellow"))
+                self._print(view, style_text(f"concluding: {reason}", style="yellow"))
             case FactEvent(fact=fact) if notes := note(event):
                 style = "bold" if isinstance(fact, f.MessageAdded) else "yellow"
-                self._print(view, *(styled(f"  {line}", style=style) for line in notes))
+                self._print(view, *(style_text(f"  {line}", style=style) for line in notes))
             case _:
                 pass
 
@@ -213,24 +213,26 @@ class LiveDisplay(Display):
         self._console.print()
         for number, line in enumerate(lines):
             style = "" if number or result.outcome is None else "bold green" if good else "bold yellow"
-            for row in fitted(line, self._console.width):
-                self._console.print(styled(row, style), no_wrap=True, crop=False, overflow="ignore")
+            for row in fit_line(line, self._console.width):
+                self._console.print(style_text(row, style), no_wrap=True, crop=False, overflow="ignore")
 
     def _print_start(self, view: TurnView, turn_start: f.TurnStarted) -> None:
         if view.path:
             self._print_head(self.view.above(view))
         elif self._chat:
             return
-        lines = [styled(line, style="dim") for line in [headline(view, limits=self.verbose), *forked(turn_start)]]
-        files = [styled(file_line(file), style="dim") for file in turn_start.files]
-        self._print(view, *lines, styled(turn_start.prompt, style="bold"), *files)
+        lines = [
+            style_text(line, style="dim") for line in [headline(view, limits=self.verbose), *describe_fork(turn_start)]
+        ]
+        files = [style_text(file_line(file), style="dim") for file in turn_start.files]
+        self._print(view, *lines, style_text(turn_start.prompt, style="bold"), *files)
 
     def _print(self, view: TurnView, *renderables: RenderableType) -> None:
         """Print something for good. What a sub-agent did is indented below its name."""
         if not view.path:
             self._console.print(*renderables, sep="\n")
             return
-        block = Group(styled(view.label, style="magenta"), *renderables)
+        block = Group(style_text(view.label, style="magenta"), *renderables)
         self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
 
     def _print_head(self, view: TurnView) -> None:
@@ -251,7 +253,7 @@ class LiveDisplay(Display):
         self._headed[view.turn] = view.step
         head: list[RenderableType] = []
         if view.path or not self._chat:
-            head.append(styled(f"step {view.step} of {view.limits.cap}", style="dim"))
+            head.append(style_text(f"step {view.step} of {view.limits.cap}", style="dim"))
         if view.text:
             view.printed_text = view.text
             head.append(_markdown(view.text))
@@ -260,7 +262,7 @@ class LiveDisplay(Display):
     def _render(self) -> RenderableType:
         view = self.view
         if not view.turn or view.state.outcome is not None:
-            return styled("")
+            return style_text("")
         seconds = f"  {time.monotonic() - self._start:.0f} s"
         line = Text.assemble((_activity(view), "bold"), seconds, (f"  {_progress(view)}", "dim"))
         line.truncate(max(self._console.width - 2, 1), overflow="ellipsis")
@@ -268,7 +270,7 @@ class LiveDisplay(Display):
         height = max(self._console.height - 8, 4)
         parts: list[RenderableType] = []
         if view.text and self._headed.get(view.turn) != view.step:
-            parts.append(styled("\n".join(view.text.splitlines()[-height:])))
+            parts.append(style_text("\n".join(view.text.splitlines()[-height:])))
         if view.calls:
             parts.append(_table(view))
         return Group(*parts, *_busy(view, height), self._spinner)
@@ -277,11 +279,11 @@ class LiveDisplay(Display):
 def _busy(view: TurnView, height: int) -> list[Text]:
     """Return a line for each sub-agent that has not ended, at most `height` of them."""
     lines = [
-        styled(f"{_INDENT * below.depth}{below.label}  {below.state}  {_progress(below)}", cut=True)
+        style_text(f"{_INDENT * below.depth}{below.label}  {below.state}  {_progress(below)}", cut=True)
         for below in view.below.values()
         if below.state.outcome is None
     ]
-    return lines if len(lines) <= height else [*lines[:height], styled(f"{_INDENT}and {len(lines) - height} more")]
+    return lines if len(lines) <= height else [*lines[:height], style_text(f"{_INDENT}and {len(lines) - height} more")]
 
 
 def _markdown(text: str) -> RenderableType:
@@ -303,7 +305,7 @@ def choose_display(
 
 
 def _activity(view: TurnView) -> str:
-    running = [named(view, name) for name, call in view.calls.items() if not call.status]
+    running = [name_call(view, name) for name, call in view.calls.items() if not call.status]
     if view.state is State.TOOL_EXEC and running:
         return f"Running {running[0]}" if len(running) == 1 else f"Running {len(running)} tools"
     names = [call.name for call in view.calls.values() if call.status == WRITING]
@@ -323,11 +325,11 @@ def _table(view: TurnView) -> Table:
     for name, call in view.calls.items():
         status = call.status or (call.progress or "running" if call.started is not None else "")
         table.add_row(
-            styled(named(view, name), style="cyan"),
-            styled(call.arguments, cut=True),
-            styled(status, style=_COLORS.get(status, "dim")),
-            styled(call.took, style="dim"),
+            style_text(name_call(view, name), style="cyan"),
+            style_text(call.arguments, cut=True),
+            style_text(status, style=_COLORS.get(status, "dim")),
+            style_text(call.took, style="dim"),
         )
         if call.error:
-            table.add_row("", styled(call.error, style="red"), "", "")
+            table.add_row("", style_text(call.error, style="red"), "", "")
     return table

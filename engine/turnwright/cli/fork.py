@@ -100,7 +100,7 @@ def fork(
         changes["rules"] = [RuleSet.load(file) for file in rules]
     if settings := read_settings(setting):
         changes["model_settings"] = {**turn_start.model_settings, **settings.to_json()}
-    make = partial(_forked, turn=turn, at=at, changes=changes)
+    make = partial(_fork, turn=turn, at=at, changes=changes)
     if no_run:
         _copy(store, turn, at, make, as_json=as_json)
         return
@@ -147,6 +147,6 @@ def _copy(
     print_closing(result, closing, flags=store_flag(store))
 
 
-async def _forked(store: Store, *, turn: str, at: int, changes: ForkChanges) -> tuple[str, Journal]:
+async def _fork(store: Store, *, turn: str, at: int, changes: ForkChanges) -> tuple[str, Journal]:
     copy_id = await Engine(store=store).fork(turn, at=at, **changes)
     return copy_id, await store.facts(copy_id)

@@ -188,11 +188,11 @@ def first_steps(columns: int) -> str:
     if all(len(f"{command}  {text}") <= columns for command, text in rows):
         lines = [f"{command}  {text}" for command, text in rows]
     else:
-        lines = [line for command, text in rows for line in (command.rstrip(), *_indented(text, columns))]
+        lines = [line for command, text in rows for line in (command.rstrip(), *_indent(text, columns))]
     return "\n".join(["Usage: turnwright COMMAND [ARGS]...", "", *lines, "", "All commands: turnwright --help"])
 
 
-def _indented(text: str, columns: int) -> list[str]:
+def _indent(text: str, columns: int) -> list[str]:
     return wrap(text, max(columns, 20), initial_indent="    ", subsequent_indent="    ", break_long_words=False)
 
 

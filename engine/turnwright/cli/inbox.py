@@ -40,7 +40,7 @@ from .options import (
     read_agents_of,
     with_helpers,
 )
-from .process import echo, echo_json, piped
+from .process import echo, echo_json, read_piped_text
 from .runtimes import Service
 from .saved_options import SavedOptions
 from .stores import find_turn, is_elsewhere, store_flag, use_store
@@ -212,7 +212,7 @@ def steer(
     The model gets it with its next call that may use tools. A message adds nothing to a limit. If the turn ends first,
     the message is reported as not delivered.
     """
-    message = piped("message") if text is None else text
+    message = read_piped_text("message") if text is None else text
     if message is None:
         raise ConfigError(f'no message: write one, as in `turnwright steer {turn} "Leave the tests alone."`')
 

@@ -153,7 +153,7 @@ def execute(
 
     async def drive() -> tuple[TurnResult, int, bool]:
         async with opening as engine:
-            result = await driven(display, engine, work, followed_turn)
+            result = await drive_interactively(display, engine, work, followed_turn)
             quit_ = False
             if resume is not None:
                 result, quit_ = await answered_by_person(display, engine, result, resume, followed_turn)
@@ -184,18 +184,20 @@ async def answered_by_person(
         if answers is None:
             return result, True
         try:
-            result = await driven(display, engine, partial(resume, answers=answers), followed_turn)
+            result = await drive_interactively(display, engine, partial(resume, answers=answers), followed_turn)
         except InvalidAnswerError as error:  # its time is over, or another person was faster
             result = await engine.get(result.id)
             if not result.paused or len(result.answered) < len(result.interrupts):
                 process.say(str(error))
                 continue
             process.say(f"turn {result.id} was answered elsewhere meanwhile: it continues with that answer")
-            result = await driven(display, engine, partial(resume, answers={}), followed_turn)
+            result = await drive_interactively(display, engine, partial(resume, answers={}), followed_turn)
     return result, False
 
 
-async def driven(display: Display, engine: Engine, work: Work, followed_turn: FollowedTurn | None = None) -> TurnResult:
+async def drive_interactively(
+    display: Display, engine: Engine, work: Work, followed_turn: FollowedTurn | None = None
+) -> TurnResult:
     """Drive a turn until it ends or pauses, with its events on the display. Raises `QuitError` when a signal asks."""
     with display, anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         # The loop reads a signal from a file descriptor and needs no Python handler, so that ours can be set: it is

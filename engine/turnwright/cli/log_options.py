@@ -66,7 +66,7 @@ def with_shared_options(command: Callable[..., object]) -> Callable[..., object]
     @wraps(command)
     def spread(*, log_format: LogFormat | None, log_level: LogLevel | None, **options: object) -> object:
         choose_log(log_format, log_level)
-        groups_made = {name: _made(kind, options) for name, kind in groups.items()}
+        groups_made = {name: _make_group(kind, options) for name, kind in groups.items()}
         return command(**options, **groups_made)
 
     # Typer reads the parameters of a function from these two attributes.
@@ -91,12 +91,12 @@ def _options_of(group: "type[DataclassInstance]") -> Iterator[Parameter]:
             yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=field.default, annotation=kind)
 
 
-def _made(group: "type[DataclassInstance]", options: dict[str, object]) -> object:
+def _make_group(group: "type[DataclassInstance]", options: dict[str, object]) -> object:
     """Return a group with its values, which are taken out of the options."""
     hints = get_type_hints(group, include_extras=True)
     return group(
         **{
-            field.name: _made(kind, options) if _is_group(kind := hints[field.name]) else options.pop(field.name)
+            field.name: _make_group(kind, options) if _is_group(kind := hints[field.name]) else options.pop(field.name)
             for field in fields(group)
         }
     )

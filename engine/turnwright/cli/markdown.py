@@ -5,7 +5,7 @@ from typing import Final
 from markdown_it import MarkdownIt
 from rich.markdown import Markdown
 
-from turnwright.privacy.invisible import escaped
+from turnwright.privacy.invisible import escape_invisible
 
 #: Rules that would drop a part of the text: a picture's address, a definition of a link, an HTML entity.
 _LOSSY: Final = ("image", "reference", "entity")
@@ -21,7 +21,7 @@ class RenderedMarkdown(Markdown):
     def __init__(self, text: str) -> None:
         super().__init__("", code_theme="ansi_dark", hyperlinks=False)
         parser = MarkdownIt("commonmark", {"html": False}).disable(_LOSSY).enable(["strikethrough", "table"])
-        self.parsed = parser.parse(escaped(text))
+        self.parsed = parser.parse(escape_invisible(text))
         for block in self.parsed:
             for token in block.children or ():
                 if token.type == "softbreak":

@@ -20,7 +20,7 @@ import typer
 from turnwright._base.regular_files import read_regular
 from turnwright.errors import ConfigError, PicklableError
 from turnwright.logs import JsonFormatter, utc
-from turnwright.privacy.invisible import escape, escaped
+from turnwright.privacy.invisible import escape, escape_invisible
 from turnwright.privacy.secrets import Secrets
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Terminal(TextIOWrapper):
         self._beneath = stream  # kept: its end would close the file that both share
 
     def write(self, text: str) -> int:
-        super().write(escaped(text))
+        super().write(escape_invisible(text))
         return len(text)
 
     def close(self) -> None:
@@ -68,16 +68,16 @@ class Terminal(TextIOWrapper):
         return super().write(text)
 
 
-def spelled(text: str) -> str:
+def spell(text: str) -> str:
     """Return a text with an escape for each character that stdout cannot show, so that none is replaced silently."""
     encoding = sys.stdout.encoding or "ascii"
-    return escaped(text).encode(encoding, "backslashreplace").decode(encoding)
+    return escape_invisible(text).encode(encoding, "backslashreplace").decode(encoding)
 
 
 def echo(text: object = "", *, err: bool = False) -> None:
     stream = sys.stderr if err else sys.stdout
     # The stream is not ours if another program calls a command in its own process.
-    stream.write(f"{text}\n" if isinstance(stream, Terminal) else escaped(f"{text}\n"))
+    stream.write(f"{text}\n" if isinstance(stream, Terminal) else escape_invisible(f"{text}\n"))
     stream.flush()
 
 
@@ -305,7 +305,7 @@ class _FinalMessage:
         if cls._is_written or not is_locked:
             return
         with suppress(OSError):
-            os.write(_STDERR, escaped(_line(text)).encode())
+            os.write(_STDERR, escape_invisible(_line(text)).encode())
         cls._is_written = True
         cls._lock.release()
 
@@ -383,7 +383,7 @@ def read_lines(file: str) -> list[str]:
         raise ConfigError(f"cannot read {file}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def piped(subject: str) -> str | None:
+def read_piped_text(subject: str) -> str | None:
     """Return the text on standard input, or None if standard input is a terminal. `subject` names the text.
 
     Raises `ConfigError` for input that is not UTF-8 text.

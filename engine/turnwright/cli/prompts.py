@@ -22,9 +22,9 @@ from turnwright.journal.answers import Answer, approve, reject, settled
 from turnwright.journal.questions import ALWAYS_WORDS, MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import Decision, InterruptKind
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
-from .process import echo, spelled
+from .process import echo, spell
 from .screen import print_lines, print_to_the_end, somebody_types
 
 if TYPE_CHECKING:
@@ -161,9 +161,9 @@ def _interruptible() -> "Iterator[None]":
 
 def _ask_one(interrupt: Interrupt, place: str) -> str | Answer | None:
     is_question = interrupt.kind is InterruptKind.QUESTION
-    first, *more_lines = spelled(words(interrupt, choices=not is_question)).split("\n")
+    first, *more_lines = spell(words(interrupt, choices=not is_question)).split("\n")
     lines = ["", f"  {interrupt.id}{place}: {first}", *(f"    {line}" for line in more_lines)]
-    lines += [f"    {number}  {spelled(choice)}" for number, choice in enumerate(interrupt.choices, 1) if is_question]
+    lines += [f"    {number}  {spell(choice)}" for number, choice in enumerate(interrupt.choices, 1) if is_question]
     if not print_to_the_end(lines):
         return None
     if is_question:
@@ -220,24 +220,24 @@ def _read_key(keys: Sequence[str]) -> str:
 def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
     """Let the person edit the arguments of a call, and show the result. Returns None if nothing is to change."""
     try:
-        new_arguments = json.loads(_edited(json.dumps(thawed(arguments), indent=2)), object_pairs_hook=unique_keys)
+        new_arguments = json.loads(_edit_text(json.dumps(thaw(arguments), indent=2)), object_pairs_hook=unique_keys)
     except (OSError, subprocess.SubprocessError) as error:
-        print_lines([f"  The editor failed: {spelled(str(error))}. Set EDITOR to another one."])
+        print_lines([f"  The editor failed: {spell(str(error))}. Set EDITOR to another one."])
         return None
     except (ValueError, RecursionError) as error:
-        print_lines([f"  Nothing changed, because that is not JSON: {spelled(str(error))}"])
+        print_lines([f"  Nothing changed, because that is not JSON: {spell(str(error))}"])
         return None
     if not isinstance(new_arguments, dict):
         print_lines(["  Nothing changed: the arguments must be one JSON object."])
         return None
     lines = [
         "  With your changes it would run with:",
-        *(f"    {MARK}{spelled(line)}" for line in shown_arguments(new_arguments)),
+        *(f"    {MARK}{spell(line)}" for line in shown_arguments(new_arguments)),
     ]
     return new_arguments if print_to_the_end(lines) else None
 
 
-def _edited(text: str) -> str:
+def _edit_text(text: str) -> str:
     """Return the text as the person saves it in their editor: `$VISUAL`, `$EDITOR`, or `vi`."""
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
     with tempfile.TemporaryDirectory() as folder:  # which nobody else may read

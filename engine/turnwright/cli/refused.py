@@ -30,7 +30,7 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
     """
 
     @wraps(command)
-    def advised(**options: object) -> object:
+    def run_with_advice(**options: object) -> object:
         try:
             return command(**options)
         except (SessionBusyError, SessionNotFoundError, TurnNotFoundError) as error:
@@ -43,7 +43,7 @@ def with_advice(command: Callable[..., object]) -> Callable[..., object]:
                 raise
             raise ConfigError(str(error).replace(_GIVE_BY, "give --by NAME")) from None
 
-    return advised
+    return run_with_advice
 
 
 def _advice(

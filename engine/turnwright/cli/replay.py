@@ -18,7 +18,7 @@ from turnwright_states import InvalidJournalError
 from turnwright_states.chart import ROWS
 from turnwright_states.fact_parser import MAX_NESTING, parse_fact
 from turnwright_states.facts import Fact
-from turnwright_states.payload import nests_deeper, repeated
+from turnwright_states.payload import find_repeated_key, nests_deeper
 from turnwright_states.replay import Replayed
 from turnwright_states.replay import replay as replayed_from
 from turnwright_states.verdict import Check, Verdict
@@ -90,7 +90,7 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
     seq, kind = fields.pop("seq", None), fields.pop("kind", None)
     if type(seq) is not int or not isinstance(kind, str):
         raise ConfigError(f"{where}: a fact has a whole number as its `seq`, and a text as its `kind`")
-    name = repeated(line)
+    name = find_repeated_key(line)
     if name is not None:
         raise InvalidJournalError(seq, f"{name!r} occurs twice in one object of its line")
     return seq, parse_fact(kind, json.dumps(fields), seq)

@@ -36,7 +36,7 @@ from .options import (
     read_agents_of,
     read_schema,
 )
-from .process import piped, say
+from .process import read_piped_text, say
 from .prompts import can_ask
 from .saved_options import SavedOptions
 from .stores import Journal, find_turn, read_journal, store_flag, use_store
@@ -75,14 +75,14 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     async def work(engine: Engine) -> TurnResult:
         if not is_followed:
             return await engine.run(asked_of, text, **asks)
-        return await shown(engine.stream(asked_of, text, subagents=service.embedded, **asks))
+        return await show_stream(engine.stream(asked_of, text, subagents=service.embedded, **asks))
 
     async def again(engine: Engine, answers: Answers) -> TurnResult:
         if not is_followed:
             return await engine.resume(display.view.turn, answers, via="cli")
-        return await shown(engine.stream_resume(display.view.turn, answers, via="cli", subagents=True))
+        return await show_stream(engine.stream_resume(display.view.turn, answers, via="cli", subagents=True))
 
-    async def shown(block: "AbstractAsyncContextManager[TurnStream[object]]") -> TurnResult:
+    async def show_stream(block: "AbstractAsyncContextManager[TurnStream[object]]") -> TurnResult:
         async with block as events:
             async for event in events:
                 display.show(event)
@@ -210,7 +210,7 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
 def _prompt(prompt: str | None, *, continuing: bool) -> str:
     """Return the user's message: the argument, or standard input, or, after a limit, a request to continue."""
     if prompt is None and not continuing:
-        prompt = piped("prompt")
+        prompt = read_piped_text("prompt")
     if prompt is None and continuing:
         return "Go on."
     if prompt is None or not prompt.strip():

@@ -14,7 +14,7 @@ from turnwright.model.providers import BASE_URL_VARIABLE
 from turnwright.tools.load import is_in_file, names_code, split_code
 from turnwright_states import Limits
 from turnwright_states.inputs import JsonObject
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 if TYPE_CHECKING:
     from turnwright.driver.subagents import AgentTool
@@ -84,7 +84,7 @@ class SavedOptions(BaseModel):
     @classmethod
     def others_in(cls, metadata: JsonObject) -> dict[str, JsonValue]:
         """Return the metadata of a turn without the saved flags."""
-        return {key: thawed(value) for key, value in metadata.items() if key not in cls.model_fields}
+        return {key: thaw(value) for key, value in metadata.items() if key not in cls.model_fields}
 
     def registered(self) -> list[Agent]:
         """Return the agents of the saved sources, which have code that a journal cannot keep."""
@@ -102,7 +102,7 @@ class SavedOptions(BaseModel):
         code = {agent.name: agent for agent in self.registered()} if self.subagents else {}
         try:
             return agent_tools(
-                code[name].restored(agent) if (name := agent.get("name")) in code else Agent.from_json(agent)
+                code[name].restore(agent) if (name := agent.get("name")) in code else Agent.from_json(agent)
                 for agent in self.subagents
             )
         except ValidationError as error:

@@ -14,7 +14,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from turnwright.privacy.invisible import escaped
+from turnwright.privacy.invisible import escape_invisible
 
 from .process import Terminal, echo
 
@@ -51,7 +51,7 @@ class Screen(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """See `Console.render`. Everything that is printed passes through here in segments."""
         for segment in super().render(renderable, options):
-            yield segment if segment.control else Segment(escaped(segment.text), segment.style)
+            yield segment if segment.control else Segment(escape_invisible(segment.text), segment.style)
 
 
 class _EscapedStream:
@@ -61,7 +61,7 @@ class _EscapedStream:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        return self._stream.write(escaped(text))
+        return self._stream.write(escape_invisible(text))
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._stream, name)
@@ -71,25 +71,25 @@ def escape_prints() -> None:
     sys.stdout, sys.stderr = cast(TextIO, _EscapedStream(sys.stdout)), cast(TextIO, _EscapedStream(sys.stderr))
 
 
-def styled(text: str, style: str = "", *, cut: bool = False) -> Text:
+def style_text(text: str, style: str = "", *, cut: bool = False) -> Text:
     """Return text for a `Screen`. With `cut`, text that is too long is cut instead of wrapped.
 
     The text is escaped before its width is measured, and is shown as it is, without rich's markup.
     """
-    return Text(escaped(text), style=style, no_wrap=cut or None, overflow="ellipsis" if cut else None)
+    return Text(escape_invisible(text), style=style, no_wrap=cut or None, overflow="ellipsis" if cut else None)
 
 
-def fitted(line: str, width: int, hang: int | None = None) -> list[str]:
+def fit_line(line: str, width: int, hang: int | None = None) -> list[str]:
     """Return a line as rows of a terminal, broken between words. Further rows are indented by `hang` (default: 2 more).
 
     A further row of foreign text begins with `> ` and keeps the blank where it was broken, so that the rows together
     are the line. A command is not broken.
     """
-    line = escaped(line)
+    line = escape_invisible(line)
     if cell_len(line) <= width:
         return [line]
     if command := _COMMAND.fullmatch(line):
-        remark = fitted(f"      {command['remark'].strip()}", width, 8) if command["remark"] else []
+        remark = fit_line(f"      {command['remark'].strip()}", width, 8) if command["remark"] else []
         return [command["command"], *remark]
     indent = len(line) - len(line.lstrip(" "))
     if foreign := _FOREIGN.match(line):
@@ -98,9 +98,9 @@ def fitted(line: str, width: int, hang: int | None = None) -> list[str]:
     return _rows(line, width, indent, " " * (indent + 2 if hang is None else hang), exact=False)
 
 
-def wrapped(text: str, width: int, lead: str = "") -> list[str]:
+def wrap_text(text: str, width: int, lead: str = "") -> list[str]:
     """Return a text as rows of at most `width` cells, broken between words. Further rows begin with `lead`."""
-    return _rows(escaped(text), max(width, 1), 0, lead, exact=False)
+    return _rows(escape_invisible(text), max(width, 1), 0, lead, exact=False)
 
 
 def _rows(line: str, width: int, begin: int, lead: str, *, exact: bool) -> list[str]:
@@ -165,12 +165,12 @@ def _goes_on(rows: int, remaining: int) -> bool:
 
 
 def fit(lines: Iterable[str], hang: int | None = None) -> Iterator[str]:
-    """Return lines as rows: `fitted` on a terminal, unchanged elsewhere."""
+    """Return lines as rows: fitted to the width on a terminal, unchanged elsewhere."""
     single_lines = (line for text in lines for line in text.replace("\r\n", "\n").split("\n"))
     if not sys.stdout.isatty():
         return single_lines
     width = Screen().width
-    return (row for line in single_lines for row in fitted(line, width, hang))
+    return (row for line in single_lines for row in fit_line(line, width, hang))
 
 
 def print_columns(head: Row, rows: Sequence[Row], *, drops: Sequence[str] = ()) -> None:
@@ -190,26 +190,26 @@ class Columns:
     """
 
     def __init__(self, head: Row, rows: Sequence[Row], drops: Sequence[str] = ()) -> None:
-        self._lines = [[escaped(cell) for cell in line] for line in (head, *rows)]
+        self._lines = [[escape_invisible(cell) for cell in line] for line in (head, *rows)]
         self._drops = drops
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
-        lines = self._dropped(options.max_width) if self._drops else self._wrapped(options.max_width)
+        lines = self._drop_columns(options.max_width) if self._drops else self._wrap_cells(options.max_width)
         for number, line in enumerate(lines):
-            text = styled(line, "bold" if not number else "")
+            text = style_text(line, "bold" if not number else "")
             text.no_wrap, text.overflow = True, "ignore"
             yield text
 
-    def _dropped(self, width: int) -> Iterator[str]:
+    def _drop_columns(self, width: int) -> Iterator[str]:
         head, *_ = self._lines
         left_out: set[int] = set()
         for name in self._drops:
             if _total(_widths(self._lines, left_out)) <= width:
                 break
             left_out.add(head.index(name))
-        return _aligned(self._lines, left_out)
+        return _align(self._lines, left_out)
 
-    def _wrapped(self, width: int) -> Iterator[str]:
+    def _wrap_cells(self, width: int) -> Iterator[str]:
         widths, least = (
             _widths(self._lines),
             _widths([[max(cell.split(" "), key=cell_len) for cell in line] for line in self._lines]),
@@ -221,19 +221,19 @@ class Columns:
             yield from _records(self._lines, width)
             return
         for line in self._lines:
-            cells = [wrapped(cell, most) for cell, most in zip(line, widths, strict=True)]
+            cells = [wrap_text(cell, most) for cell, most in zip(line, widths, strict=True)]
             for number in range(max(map(len, cells))):
-                yield _joined([cell[number] if number < len(cell) else "" for cell in cells], widths)
+                yield _join_cells([cell[number] if number < len(cell) else "" for cell in cells], widths)
 
 
 def plain_columns(head: Row, rows: Sequence[Row]) -> str:
-    return "\n".join(_aligned([[escaped(cell) for cell in line] for line in (head, *rows)]))
+    return "\n".join(_align([[escape_invisible(cell) for cell in line] for line in (head, *rows)]))
 
 
-def _aligned(lines: Sequence[Row], left_out: Collection[int] = ()) -> Iterator[str]:
+def _align(lines: Sequence[Row], left_out: Collection[int] = ()) -> Iterator[str]:
     widths = _widths(lines, left_out)
     for line in lines:
-        yield _joined([cell for at, cell in enumerate(line) if at not in left_out], widths)
+        yield _join_cells([cell for at, cell in enumerate(line) if at not in left_out], widths)
 
 
 def _records(lines: Sequence[Row], width: int) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _records(lines: Sequence[Row], width: int) -> Iterator[str]:
         yield from [""] * (number > 0)
         for name, cell in zip(head, row, strict=True):
             if cell:
-                yield from wrapped(f"{name}: {cell}", width, "  ")
+                yield from wrap_text(f"{name}: {cell}", width, "  ")
 
 
 def _widths(lines: Sequence[Row], left_out: Collection[int] = ()) -> list[int]:
@@ -254,6 +254,6 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * (len(widths) - 1)
 
 
-def _joined(cells: Row, widths: Sequence[int]) -> str:
+def _join_cells(cells: Row, widths: Sequence[int]) -> str:
     padded_cells = (cell + " " * (width - cell_len(cell)) for cell, width in zip(cells, widths, strict=True))
     return _GAP.join(padded_cells).rstrip()

@@ -15,9 +15,9 @@ from turnwright.runtime.engine import Engine
 from turnwright.store import SessionInfo, Store
 
 from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
-from .process import echo, echo_json, say, spelled
+from .process import echo, echo_json, say, spell
 from .screen import print_columns, print_lines
-from .stores import is_unused, listed, use_store
+from .stores import is_unused, list_names, use_store
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.
@@ -101,7 +101,7 @@ def approval_lines(approvals: Sequence[StandingApproval]) -> list[str]:
     lines: list[str] = []
     for approval in approvals:
         lines.append(f"{approval.id}: approved always {describe_giver(approval)}".rstrip())
-        lines += [f"  {spelled(line)}" for line in call_lines(approval.tool, approval.arguments)]
+        lines += [f"  {spell(line)}" for line in call_lines(approval.tool, approval.arguments)]
     return lines
 
 
@@ -115,7 +115,7 @@ async def find_session(store: Store, *, prefix: str) -> str:
         [prefix] if prefix in ids else [session_id for session_id in ids if prefix and session_id.startswith(prefix)]
     )
     if len(matches) > 1:
-        sessions = listed([cut_line(session_id) for session_id in matches])
+        sessions = list_names([cut_line(session_id) for session_id in matches])
         raise ConfigError(f"{prefix} is ambiguous: {len(matches)} sessions begin so: {sessions}: write more of the id")
     return matches[0] if matches else prefix
 

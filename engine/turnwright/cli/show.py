@@ -42,12 +42,12 @@ from turnwright_states.verdict import RuleDecision
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
 from .packages import import_part
-from .process import echo, echo_json, json_line, spelled
+from .process import echo, echo_json, json_line, spell
 from .screen import print_lines
 from .sessions import approval_lines, find_session
 from .stores import Journal, find_turn, store_flag, use_store
 from .summary import closing_lines, print_closing, rule_lines
-from .view import file_line, forked, with_status
+from .view import describe_fork, file_line, with_status
 
 #: The width of the column with the role.
 _MARGIN: Final = 11
@@ -105,11 +105,11 @@ def show(
         )
     else:
         broken_rules = _broken_rules(rules)
-        print_lines([*_called(turn_start), *forked(turn_start)])
+        print_lines([*_describe_caller(turn_start), *describe_fork(turn_start)])
         for message in result.messages:
             print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
-            print_lines(_begun(facts))
+            print_lines(_list_begun_calls(facts))
         flags, elsewhere = store_flag(store), not by_command_line(root_started.metadata)
         closing = closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
@@ -117,7 +117,7 @@ def show(
         print_closing(result, [*closing, *rule_lines(rules), *approval_lines(approvals)], flags=flags)
 
 
-def _begun(facts: Journal) -> list[str]:
+def _list_begun_calls(facts: Journal) -> list[str]:
     """Return the calls that had started when the driver went."""
     settled_ids = {fact.call for _, fact in facts if isinstance(fact, CallSettled)}
     open_calls = dict.fromkeys(
@@ -287,7 +287,7 @@ def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
     }
 
 
-def _called(turn_start: TurnStarted) -> list[str]:
+def _describe_caller(turn_start: TurnStarted) -> list[str]:
     if turn_start.parent_turn is None:
         return []
     agent = cut_line(str(turn_start.agent.get("name", "")))
@@ -348,7 +348,7 @@ def _part(  # noqa: PLR0911 (one case a part: flat)
                 f"-- step {part.step_number} took {part.seconds:.2f} s, {count(part.output_tokens, 'token')} written"
             ]
         case ToolCallPart():
-            call, *arguments = map(spelled, call_lines(part.name, part.arguments))
+            call, *arguments = map(spell, call_lines(part.name, part.arguments))
             sub_turn = [_sub_turn_line(below[part.id])] if part.id in below else []
             decisions = [f"  {cut_line(str(decision))}" for decision in broken_rules.get(part.id, ())]
             return [f"{part.id}  {call}", *(f"  {line}" for line in arguments), *sub_turn, *decisions]

@@ -33,14 +33,14 @@ def use_store(address: str, use: Callable[[Store], Awaitable[_Answer]]) -> _Answ
     Raises `ConfigError` if there is no such store.
     """
 
-    async def opened() -> _Answer:
+    async def run_with_store() -> _Answer:
         store = open_store(address, create=False)
         try:
             return await use(store)
         finally:
             await store.aclose()
 
-    return anyio.run(opened)
+    return anyio.run(run_with_store)
 
 
 def find_turn(address: str, beginning_of_id: str) -> str:
@@ -63,7 +63,7 @@ async def _find_turn(store: Store, *, prefix: str) -> str:
     matches = [row.id for row in await store.turns() if all(parts) and _begins(row.id.split(":"), parts)]
     if len(matches) > 1:
         raise ConfigError(
-            f"{prefix} is ambiguous: {len(matches)} turns begin so: {listed(matches)}: write more of the id"
+            f"{prefix} is ambiguous: {len(matches)} turns begin so: {list_names(matches)}: write more of the id"
         )
     return matches[0] if matches else prefix
 
@@ -72,7 +72,7 @@ def _begins(parts: Sequence[str], with_these: Sequence[str]) -> bool:
     return len(parts) == len(with_these) and all(map(str.startswith, parts, with_these))
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     more_words = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
     return ", ".join(names[:_MOST_LISTED]) + more_words
 

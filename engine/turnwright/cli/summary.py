@@ -24,7 +24,7 @@ from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import MAX_STEPS, REASONS, EndReason, InterruptKind, Outcome, State
 
 from .options import DEFAULT_STORE
-from .process import echo, spelled
+from .process import echo, spell
 from .screen import print_lines, print_to_the_end
 from .stores import password_hint, store_flag
 
@@ -68,11 +68,13 @@ def closing_lines(
     """
     flags, is_lost = store_flag(store) + service, not outlives_process(store)
     if result.paused:
-        lines = _paused(result, flags, is_lost=is_lost, elsewhere=elsewhere)
+        lines = _describe_pause(result, flags, is_lost=is_lost, elsewhere=elsewhere)
     elif result.outcome is None:
-        lines = [_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop, driver=driver)]
+        lines = [_describe_unfinished(result, flags, elsewhere=elsewhere, told_to_stop=told_to_stop, driver=driver)]
     else:
-        lines = _ended(result, flags, hints=hints and not is_lost, elsewhere=elsewhere, verbose=verbose, above=above)
+        lines = _describe_ending(
+            result, flags, hints=hints and not is_lost, elsewhere=elsewhere, verbose=verbose, above=above
+        )
     if flags and any(flags in line for line in lines) and password_hint(store):
         lines.append(f"Store: {password_hint(store)}.")
     lines += [f"Not delivered: {cut_line(text, 600)}" for text in result.undelivered]
@@ -112,13 +114,13 @@ def path_words(path: tuple[State, ...]) -> str:
     words: list[str] = []
     states = [str(state) for state in path]
     while states:
-        cycle, times = _repeated(states)
+        cycle, times = _find_cycle(states)
         words.append(f"({' > '.join(cycle)}) x{times}" if times > 1 else cycle[0])
         states = states[len(cycle) * times :]
     return " > ".join(words)
 
 
-def _repeated(states: list[str]) -> tuple[list[str], int]:
+def _find_cycle(states: list[str]) -> tuple[list[str], int]:
     best: tuple[list[str], int] = (states[:1], 1)
     for length in range(1, len(states) // 2 + 1):
         cycle, times = states[:length], 1
@@ -157,7 +159,7 @@ def _tokens(result: TurnResult) -> list[str]:
     return [*tokens, *([f"cost {usage.cost:.4g}"] if usage.cost else [])]
 
 
-def _unfinished(
+def _describe_unfinished(
     result: TurnResult, flags: str, *, elsewhere: bool, told_to_stop: bool, driver: DriverStatus | None
 ) -> str:
     is_driverless = driver in (DriverStatus.CRASHED, DriverStatus.LEFT)
@@ -174,7 +176,9 @@ def _unfinished(
     return f"{begins}{': ' if is_driverless else f'. {if_gone}'}{again} resumes it."
 
 
-def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str) -> list[str]:
+def _describe_ending(
+    result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verbose: bool, above: str
+) -> list[str]:
     if result.outcome is None or result.reason is None:
         return []
     meaning = REASONS[result.reason]
@@ -204,7 +208,7 @@ def _ended(result: TurnResult, flags: str, *, hints: bool, elsewhere: bool, verb
     return [line for line in lines if line]
 
 
-def _paused(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -> list[str]:
+def _describe_pause(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -> list[str]:
     waits = len(result.interrupts) - len(result.answered)
     lines = [f"{describe_pause(waits)}."]
     if not waits:
@@ -216,7 +220,7 @@ def _paused(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -
     root, _, calls = result.id.partition(":")
     path = f"{calls.replace(':', '/')}/" if calls else ""
     for interrupt in result.interrupts:
-        first, *more_lines = spelled(words(interrupt)).split("\n")
+        first, *more_lines = spell(words(interrupt)).split("\n")
         lines += [f"  {interrupt.id}: {first}", *(f"    {line}" for line in more_lines)]
         lines += _about(interrupt)
         if is_lost:

@@ -186,7 +186,7 @@ def _agent_again(before: TurnStarted, saved_options: SavedOptions) -> Agent:
             f"agent {agent.name!r}: the earlier turn had {', '.join(sorted(missing))}, which no file names now:"
             " name the source of the agent with --agents"
         )
-    return registered_agent.restored(before.agent)
+    return registered_agent.restore(before.agent)
 
 
 def _need_code(before: TurnStarted, hooks: Sequence[HooksBase], guardrails: Sequence[GuardrailBase]) -> None:

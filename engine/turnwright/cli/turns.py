@@ -62,7 +62,7 @@ def turns(
 
     DRIVER shows which turns have lost their driver (crashed, left) and which are answered and not resumed yet.
     """
-    query = partial(_listed, session=session, sub_turns=sub_turns, limit=limit)
+    query = partial(_list_turns, session=session, sub_turns=sub_turns, limit=limit)
     turn_list = (
         _TurnList((), frozenset(), frozenset(), frozenset(), more=False)
         if is_unused(store)
@@ -84,7 +84,7 @@ def turns(
         say(f"these are the newest {limit}: --limit {10 * limit} lists more")
 
 
-async def _listed(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _TurnList:
+async def _list_turns(store: Store, *, session: str | None, sub_turns: bool, limit: int) -> _TurnList:
     roots, has_more = await _roots(store, session, limit)
     below = [row for row in (await store.turns() if sub_turns else ()) if not _is_root(row)]
     below.sort(key=lambda row: row.id)  # in the order of their calls

@@ -256,7 +256,7 @@ def plain_lines(view: TurnView, event: TurnEvent) -> list[str]:
         return [f"PAUSED       {len(event.interrupts)} to answer"]
     if isinstance(event, TurnEndedEvent) and view.path:
         last = event.text if event.text != view.printed_text else ""
-        return [*_indented(last), f"{view.state:<12} {event.reason}"]
+        return [*_indent(last), f"{view.state:<12} {event.reason}"]
     return _fact_lines(view, event) if isinstance(event, FactEvent) else []
 
 
@@ -268,7 +268,7 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
             lines = (
                 []
                 if view.path
-                else [*forked(turn_start), cut_line(turn_start.prompt), *map(file_line, turn_start.files)]
+                else [*describe_fork(turn_start), cut_line(turn_start.prompt), *map(file_line, turn_start.files)]
             )
             return [headline(view), *(f"             {line}" for line in lines)]
         case f.StepStarted(number=number, nudge=nudge, stall=stall):
@@ -277,13 +277,13 @@ def _fact_lines(view: TurnView, event: FactEvent) -> list[str]:  # noqa: PLR0911
         case f.ModelReplied(text=text, calls=calls):
             view.printed_text = text or view.printed_text
             return [
-                *_indented(text),
-                *(f"TOOL_EXEC    {named(view, call.id)}({shown_arguments(call)})" for call in calls),
+                *_indent(text),
+                *(f"TOOL_EXEC    {name_call(view, call.id)}({shown_arguments(call)})" for call in calls),
             ]
         case f.CallSettled(call=call, result=result, files=files) if call in view.calls:
             call_line = view.calls[call]
             status = f"{call_line.status} {call_line.took}" if call_line.took else call_line.status
-            lines = [f"{named(view, call)}: {with_status(status, cut_line(result))}", *map(file_line, files)]
+            lines = [f"{name_call(view, call)}: {with_status(status, cut_line(result))}", *map(file_line, files)]
             return [f"             {line}" for line in lines]
         case f.CallWaiting(interrupts=interrupts):
             return [
@@ -315,13 +315,13 @@ def note(event: FactEvent) -> list[str]:
     return []
 
 
-def named(view: TurnView, call: str) -> str:
+def name_call(view: TurnView, call: str) -> str:
     """Return the tool of a call. A sub-agent's comes with the call's id, which its own lines begin with."""
     call_line = view.calls[call]
     return f"{call} {call_line.name}" if call_line.delegated else call_line.name
 
 
-def _indented(text: str) -> list[str]:
+def _indent(text: str) -> list[str]:
     return [f"             {line}" for line in text.splitlines()]
 
 
@@ -341,7 +341,7 @@ def failed_attempt(fact: f.AttemptFailed) -> str:
     return f"attempt failed{again}: {cut_line(fact.message, 400)}"
 
 
-def forked(turn_start: f.TurnStarted) -> list[str]:
+def describe_fork(turn_start: f.TurnStarted) -> list[str]:
     """Return the line that names the turn this one was copied from; nothing for a turn that is not a copy."""
     if turn_start.forked_from is None:
         return []

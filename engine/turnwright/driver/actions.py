@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.ids import child_id
-from turnwright._base.words import cut_clean, shown, text_of
+from turnwright._base.words import cut_clean, show_value, text_of
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
 from turnwright.journal.inbox import early_results
@@ -70,7 +70,7 @@ from turnwright_states.batch import NOT_WHOLE
 from turnwright_states.facts import TurnEnded
 from turnwright_states.inputs import is_blank
 from turnwright_states.limits import MAX_CALLS_PER_REPLY
-from turnwright_states.payload import FrozenDict, frozen
+from turnwright_states.payload import FrozenDict, freeze
 
 from .dependencies import FinishedCall, Prepare
 from .reply_events import replied_input, settled_input
@@ -358,7 +358,7 @@ async def _processed_request(segment: Segment, action: CallModel | Conclude, pro
     conversation, turn = segment.conversation, segment.machine.turn
     messages = await _ask_engine(segment, "history_processor", process, conversation.messages)
     if isinstance(messages, str) or not isinstance(messages, Sequence):
-        raise HookFailedError(f"history_processor returned {shown(messages)}: return a list of messages")
+        raise HookFailedError(f"history_processor returned {show_value(messages)}: return a list of messages")
     return conversation.request(action, turn, messages)
 
 
@@ -417,7 +417,7 @@ def _checked_call(
     tool = segment.tools.get(call.name)
     # A tool's own code must not change the arguments. A function tool receives a parsed copy.
     reads = type(tool) is FunctionTool
-    arguments: Mapping[str, JsonValue] | None = call.arguments if reads else frozen(call.arguments)
+    arguments: Mapping[str, JsonValue] | None = call.arguments if reads else freeze(call.arguments)
     problem, loop_key, values = incomplete, None, None
     retry_counts = segment.machine.turn.tool_retries
     preparation = segment.journal.transcript.prepared
@@ -433,7 +433,7 @@ def _checked_call(
             " go on without it"
         )
     elif arguments is not None:
-        values, problem = _parsed(segment, tool, call.id, arguments)
+        values, problem = _parse_arguments(segment, tool, call.id, arguments)
     if tool is not None and arguments is not None:  # also for a call that cannot run: it is part of its round
         loop_key = None if tool.has_async_key else tool.loop_key(arguments)
     checked_values.append(values)
@@ -467,7 +467,7 @@ async def _with_keys(segment: Segment, calls: tuple[ToolCall, ...]) -> tuple[Too
     return tuple(keyed_calls)
 
 
-def _parsed(
+def _parse_arguments(
     segment: Segment, tool: Tool, call_id: str | None, arguments: Mapping[str, JsonValue]
 ) -> tuple[Values | None, str]:
     """Return the parsed arguments of a call, or the problem with them."""
@@ -528,15 +528,19 @@ async def _synthesize(segment: Segment) -> Input:
     synthesize = segment.setup.synthesize
     await segment.back_off()
     try:
-        text = None if synthesize is None else await _ask_engine(segment, "synthesize", synthesize, _finished(segment))
+        text = (
+            None
+            if synthesize is None
+            else await _ask_engine(segment, "synthesize", synthesize, _list_finished_calls(segment))
+        )
     except ModelError as error:
         return segment.failed(error)
     if not isinstance(text, str | None):
-        raise HookFailedError(f"synthesize returned {shown(text)}: return the text of the answer, or None")
+        raise HookFailedError(f"synthesize returned {show_value(text)}: return the text of the answer, or None")
     return SynthesizedInput(text=text, elapsed=segment.elapsed())
 
 
-def _finished(segment: Segment) -> tuple[FinishedCall, ...]:
+def _list_finished_calls(segment: Segment) -> tuple[FinishedCall, ...]:
     results = segment.journal.transcript.results
     return tuple(
         FinishedCall(call.name, call.arguments, results[call.id].status, results[call.id].text)

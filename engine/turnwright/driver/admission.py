@@ -38,9 +38,9 @@ from turnwright.transcript.pairing import UnpairedError, check_pairing
 from turnwright.transcript.refusal import without_refused
 from turnwright_states import InvalidInputError, Limits, StartedInput, State, TurnMachine
 from turnwright_states.facts import Fact
-from turnwright_states.payload import frozen
+from turnwright_states.payload import freeze
 
-from .dependencies import Dependencies, cached, guardrails_of, hooks_of, names_of
+from .dependencies import Dependencies, get_or_make, guardrails_of, hooks_of, names_of
 
 if TYPE_CHECKING:
     from turnwright.tools.later import ExternalTool
@@ -100,7 +100,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
     """
     _check_names(options.keys())
     client_tools = check_client_tools(setup, agent, options.get("tools", ()))
-    request_fields = _requested(setup, prompt, options, client_tools)
+    request_fields = _read_request(setup, prompt, options, client_tools)
     limits = limits_for(agent, setup, client_tools)
     model = setup.model_for(agent)
     setup.writer_for(agent)  # raises if there is no such model
@@ -121,7 +121,7 @@ def admit(setup: Dependencies, agent: Agent, prompt: str, options: TurnOptions) 
         )
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
-    agent_record = cached(setup.journals_by_agent, agent, partial(_journaled, agent, limits, setup))
+    agent_record = get_or_make(setup.journals_by_agent, agent, partial(_journal_agent, agent, limits, setup))
     return msgspec.structs.replace(turn_input, agent=agent_record)
 
 
@@ -165,7 +165,7 @@ class _Requested(TypedDict):
     client_tools: tuple[Mapping[str, JsonValue], ...]
 
 
-def _requested(
+def _read_request(
     setup: Dependencies, prompt: str, options: TurnOptions, client_tools: "Mapping[str, ExternalTool]"
 ) -> _Requested:
     """Return the fields that the caller gives. Raises `ConfigError`."""
@@ -210,7 +210,7 @@ def digest_request(setup: Dependencies, agent: Agent, prompt: str, options: Turn
     try:
         client_tools = check_client_tools(setup, agent, options.get("tools", ()))
         # Checks the fields, without the agent's.
-        requested_input = StartedInput(**_requested(setup, prompt, options, client_tools))
+        requested_input = StartedInput(**_read_request(setup, prompt, options, client_tools))
     except InvalidInputError as error:
         raise ConfigError(error.why) from None
     fields: dict[str, object] = {"agent": agent.name}
@@ -243,9 +243,9 @@ async def _exists(store: Store, turn_id: str, request: Mapping[str, str]) -> boo
     return True
 
 
-def _journaled(agent: Agent, limits: Limits, setup: Dependencies) -> Mapping[str, JsonValue]:
+def _journal_agent(agent: Agent, limits: Limits, setup: Dependencies) -> Mapping[str, JsonValue]:
     """Return the agent as the journal keeps it, frozen."""
-    return frozen(agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup))
+    return freeze(agent.to_journal(deps=setup.takes_deps) | _output_schema(agent, limits, setup))
 
 
 def _output_schema(agent: Agent, limits: Limits, setup: Dependencies) -> dict[str, JsonValue]:
@@ -409,7 +409,7 @@ def limits_for(agent: Agent, setup: Dependencies, client_tools: "Mapping[str, Ex
     _need_agent(agent)
     if client_tools:
         return _limits_for(agent, setup, client_tools)
-    return cached(setup.limits_by_agent, agent, partial(_limits_for, agent, setup, {}))
+    return get_or_make(setup.limits_by_agent, agent, partial(_limits_for, agent, setup, {}))
 
 
 def _need_agent(agent: object) -> None:
@@ -450,7 +450,7 @@ def _check_names(options: Collection[str]) -> None:
             raise ConfigError(f"{name[:40]!r} is not an option of a turn: {hint} {', '.join(_OPTIONS)}")
 
 
-def _imported(message: Mapping[str, object], names: dict[str, str]) -> list[Message]:
+def _import_message(message: Mapping[str, object], names: dict[str, str]) -> list[Message]:
     """Return a message of another format as messages. `names` has the tools of earlier calls. Raises `ValueError`."""
     if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple):
         from turnwright.model.anthropic.message_blocks import has_blocks, messages_of  # noqa: PLC0415 (few turns)
@@ -466,7 +466,7 @@ def _messages(history: Sequence[Message | Mapping[str, object]], *, strict: bool
     names: dict[str, str] = {}
     for number, message in enumerate(history):
         try:
-            imported_messages = [message] if isinstance(message, Message) else _imported(message, names)
+            imported_messages = [message] if isinstance(message, Message) else _import_message(message, names)
             messages += [Message.of_json(imported_message.to_json()) for imported_message in imported_messages]
         except ValueError as error:
             raise ConfigError(f"message_history: message {number}: {error}") from None

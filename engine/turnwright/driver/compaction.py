@@ -9,7 +9,7 @@ from turnwright.message import Message
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import Model, ModelError, ModelRequest, ModelResponse, no_reply, stream_reply
 from turnwright.transcript.compaction import cut_before, oldest_steps, size_of, without_results
-from turnwright.transcript.pairing import repaired
+from turnwright.transcript.pairing import repair_pairs
 from turnwright.transcript.refusal import CONTENT_CAUSES
 from turnwright.transcript.wording import prompt
 from turnwright_states import (
@@ -112,7 +112,7 @@ class Compactor:
             return CompactedInput(cleared=True, kept=len(messages) - cut_at, elapsed=elapsed())
         await self._segment.back_off()
         try:
-            reply = await self._summarized(messages[:cut_at], action.max_tokens)
+            reply = await self._summarize(messages[:cut_at], action.max_tokens)
         except ModelError as error:
             usage = self._segment.priced(error.partial, self._model)
             if error.cause in CONTENT_CAUSES:
@@ -145,11 +145,11 @@ class Compactor:
         text = f"[The {oldest} oldest messages were left out, because they could not be summarized.]"
         return CompactedInput(text=text, kept=len(messages) - oldest, usage=usage, elapsed=elapsed)
 
-    async def _summarized(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
+    async def _summarize(self, older: tuple[Message, ...], max_tokens: int | None) -> ModelResponse:
         conversation = self._segment.conversation
         instructions = [Message.system(conversation.instructions)] if conversation.instructions else []
         spoken_messages = (message for message in older if message.says_something)
-        request_messages, _ = repaired([*instructions, *spoken_messages, Message.user(prompt("compact").strip())])
+        request_messages, _ = repair_pairs([*instructions, *spoken_messages, Message.user(prompt("compact").strip())])
         most = _SUMMARY_TOKENS if max_tokens is None else min(_SUMMARY_TOKENS, max_tokens)
         # Another model has other names for the same things, and may lack a setting.
         settings = summary_settings(conversation.settings) if self._model is self._segment.model else None

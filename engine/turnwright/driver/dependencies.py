@@ -110,7 +110,7 @@ class Supplied(msgspec.Struct, frozen=True):
 NOTHING_SUPPLIED: Final = Supplied()
 
 
-def cached(cache: ByAgent[T], agent: Agent, make: Callable[[], T]) -> T:
+def get_or_make(cache: ByAgent[T], agent: Agent, make: Callable[[], T]) -> T:
     """Return what is known of an agent, or else make it. Turns in flight share it."""
     entry = cache.get(id(agent))
     if entry is not None:
@@ -253,7 +253,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         Raises what `code_for` raises, and `ValidationError` for damaged data.
         """
         agent = self.code_for(turn_id, agent_record, supplied_agent)
-        return Agent.from_json(agent_record) if agent is None else agent.restored(agent_record)
+        return Agent.from_json(agent_record) if agent is None else agent.restore(agent_record)
 
     def code_for(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent | None:
         """Return the agent that has the code for a turn, if there is one: the one that was given or is registered.
@@ -319,7 +319,7 @@ class Dependencies(msgspec.Struct, frozen=True):
         from turnwright.transcript.output_type import OutputType  # noqa: PLC0415 (few agents have one)
 
         make = partial(OutputType, agent.name, agent.output_type, agent.output_schema)
-        return cached(self.outputs_by_agent, agent, make)
+        return get_or_make(self.outputs_by_agent, agent, make)
 
     def model_for(self, agent: Agent, name: str | None = None) -> Model:
         """Return the agent's model, or the model `name` in its place. Without `models` only the engine's exists.
@@ -411,11 +411,11 @@ class Dependencies(msgspec.Struct, frozen=True):
 
     def tools_for(self, agent: Agent) -> Mapping[str, Tool]:
         """Return the agent's tools by name, in the order of the engine's. Raises `ConfigError` for an unknown one."""
-        return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).by_name
+        return get_or_make(self.tools_by_agent, agent, partial(self._tools_for, agent)).by_name
 
     def specs_for(self, agent: Agent) -> tuple[ToolSpec, ...]:
         """Return the agent's tools as its models receive them. Raises as `tools_for` does."""
-        return cached(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
+        return get_or_make(self.tools_by_agent, agent, partial(self._tools_for, agent)).specs
 
     def tools_in_turn(self, turn_id: str, turn_start: TurnStarted) -> Mapping[str, Tool]:
         """Return the engine's tools, and those that the client of the turn runs. Raises `UnreadableTurnError`.

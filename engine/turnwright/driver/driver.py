@@ -36,7 +36,7 @@ from turnwright.tools.batch_context import Delegate
 from turnwright.tools.errors import describe
 from turnwright.tools.loop_handle import THREADS
 from turnwright.transcript.history import NO_HISTORY
-from turnwright.transcript.pairing import UnpairedError, check_pairing, repaired
+from turnwright.transcript.pairing import UnpairedError, check_pairing, repair_pairs
 from turnwright.transcript.transcript import Transcript, going_on
 from turnwright_states import (
     AbortInput,
@@ -175,14 +175,14 @@ class Driver:
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
-                segment = await self._opened(claim, new_turn, fold, supplies)
+                segment = await self._open_segment(claim, new_turn, fold, supplies)
                 self.segments[turn_id] = segment
                 if on_open is not None:
                     on_open()
                 await self._give_deps(segment, supplies, after_release)
                 # A store that fails beside the work raises where the watch ends. The observer must receive that error.
                 with segment.journal.observer or NO_CONTEXT:
-                    async with self._watched():
+                    async with self._watch_for_aborts():
                         await _feed(segment, await _account_for_crash(segment, crashed=has_crashed))
                         has_crashed = False
                         while not await _go_on(segment):
@@ -208,7 +208,7 @@ class Driver:
         assert segment is not None  # noqa: S101 (neither context above swallows an error)
         return segment
 
-    async def _opened(
+    async def _open_segment(
         self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplies: Supplied
     ) -> Segment:
         """Return a claimed turn, ready to be driven but for its dependencies."""
@@ -231,7 +231,7 @@ class Driver:
         segment.origin = supplies.origin or segment.origin
         return segment
 
-    def _watched(self) -> AbstractAsyncContextManager[None]:
+    def _watch_for_aborts(self) -> AbstractAsyncContextManager[None]:
         """Watch for aborts during a block. A store of one process needs no watch: posting to it interrupts."""
         return background_task(self._watch.keep) if self._store.shared else NO_CONTEXT
 
@@ -244,7 +244,7 @@ class Driver:
             from .turn_deps import give_deps  # noqa: PLC0415 (many engines have no deps)
 
             info = segment.info(resumed=segment.journal.claim.epoch > 1)
-            await give_deps(segment, setup.make_deps, info, after_release, self._watched)
+            await give_deps(segment, setup.make_deps, info, after_release, self._watch_for_aborts)
 
     async def _release(self, claim: Claim, *, crashed: bool) -> None:
         has_failed = sys.exception() is not None
@@ -396,7 +396,7 @@ async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has re
     if turn_start.session is not None or turn_start.continue_from is not None or turn_start.message_history:
         journal.waiting = None  # reading takes time: something may be posted meanwhile
         earlier = {} if new_turn is None else new_turn.earlier
-        pair_calls = partial(_paired, claim.turn, setup)
+        pair_calls = partial(_pair_history, claim.turn, setup)
         history = await histories.before(claim.turn, turn_start, model.name, earlier, pair_calls)
     segment = Segment(setup, journal, agent=agent, model=model, history=history)
     segment.join(participants_of(segment, partial(delegate, segment)))
@@ -430,7 +430,7 @@ def _agent(journal: TurnJournal, setup: Dependencies, agent: Agent | None) -> Ag
         raise UnreadableTurnError(journal.turn_id, f"its agent cannot be read: {why}") from error
 
 
-def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[Message]:
+def _pair_history(turn_id: str, setup: Dependencies, history: list[Message]) -> list[Message]:
     """Return the history as it may be sent: repaired here, so that hooks receive it and one warning is logged."""
     if setup.unpaired == "reject":
         try:
@@ -441,7 +441,7 @@ def _paired(turn_id: str, setup: Dependencies, history: list[Message]) -> list[M
                 ' drive the turn with unpaired="repair"'
             ) from None
         return history
-    paired_messages, notes = repaired(history)
+    paired_messages, notes = repair_pairs(history)
     for note in notes:
         _LOG.warning("turn %s: its history is repaired: %s", turn_id, note, extra={"turn": turn_id})
     return paired_messages

@@ -8,7 +8,7 @@ import anyio
 from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
-from turnwright._base.words import shown, text_of
+from turnwright._base.words import show_value, text_of
 from turnwright.errors import HookFailedError
 from turnwright.message import FilePart, ToolResultPart
 from turnwright.model.protocol import ModelError
@@ -19,7 +19,7 @@ from turnwright.transcript.events import ResponseWithdrawnEvent
 from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import Input, ModelRepliedInput, State
 from turnwright_states.inputs import is_blank
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 from turnwright_states.state import FINAL
 
 from .hooks.asking import MODEL_ERROR, ask
@@ -75,10 +75,10 @@ class GuardrailCaller:
         if verdict is None:
             return
         if not isinstance(verdict, Trip):
-            raise HookFailedError(f"{label_of(guardrail)} returned {shown(verdict)}: return Trip or None")
+            raise HookFailedError(f"{label_of(guardrail)} returned {show_value(verdict)}: return Trip or None")
         metadata: JsonValue
         try:
-            metadata = plain(thawed(dict(verdict.metadata)))
+            metadata = plain(thaw(dict(verdict.metadata)))
         except (NotJsonError, TypeError, ValueError) as error:
             raise HookFailedError(
                 f"{label_of(guardrail)} returned metadata that are not a JSON object: {error}"
@@ -239,7 +239,7 @@ class OutputGuardrails:
         """Check a reply, or its typed answer as JSON, as a stage of its review. Raises `TripError` and `ModelError`."""
         text = reviewing.reply.text
         if reviewing.output is not None:
-            text = json.dumps(thawed(reviewing.output), ensure_ascii=False)
+            text = json.dumps(thaw(reviewing.output), ensure_ascii=False)
         if not is_blank(text):
             for guardrail in self._guardrails:
                 await self._check(guardrail, text, counted=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright._base.words import clean, shown
+from turnwright._base.words import clean, show_value
 from turnwright.agent import ToolsFunction
-from turnwright.agents.template import rendered
+from turnwright.agents.template import render_template
 from turnwright.errors import ConfigError, HookFailedError
 from turnwright.message import Message
 from turnwright.model.model_settings import ModelSettings
@@ -55,7 +55,7 @@ class PrepareRequest:
         if not isinstance(segment.agent.instructions, str):
             instructions, is_asked = await self._instructions(), True
         elif segment.agent.template:
-            instructions = rendered(segment.agent.instructions, segment.context())
+            instructions = render_template(segment.agent.instructions, segment.context())
         changes = _Changes(instructions, tuple(segment.tools), segment.find_model)
         if segment.agent.prepare_tools is not None and action.tools:
             changes.tools, is_asked = await self._tools(segment.agent.prepare_tools), True
@@ -97,7 +97,7 @@ class PrepareRequest:
         subject = f"agent {segment.agent.name!r}: the instructions function"
         text = await ask(subject, function, segment.context(), grace=segment.setup.cancel_grace)
         if not isinstance(text, str):
-            raise HookFailedError(f"{subject} returned {shown(text)}: return the text")
+            raise HookFailedError(f"{subject} returned {show_value(text)}: return the text")
         return clean(text)
 
     async def _tools(self, function: ToolsFunction[object]) -> tuple[str, ...] | None:
@@ -107,7 +107,7 @@ class PrepareRequest:
         subject = f"agent {segment.agent.name!r}: prepare_tools"
         names = await ask(subject, function, segment.context(), tool_names, grace=segment.setup.cancel_grace)
         if isinstance(names, str) or not isinstance(names, Sequence):
-            raise HookFailedError(f"{subject} returned {shown(names)}: return a list of names")
+            raise HookFailedError(f"{subject} returned {show_value(names)}: return a list of names")
         chosen_names = subset(subject, names, tool_names)
         return None if chosen_names == tool_names else chosen_names
 
@@ -142,7 +142,7 @@ class _Changes:
         if decision is None:
             return
         if not isinstance(decision, ChangeRequest):
-            raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ChangeRequest or None")
+            raise HookFailedError(f"{hook.what} returned {show_value(decision)}: return ChangeRequest or None")
         fields: list[JsonValue] = []
         if decision.instructions is not None:
             self.instructions = hook.text(decision.instructions)
@@ -183,11 +183,11 @@ def subset(subject: str, names: Iterable[object], tool_names: Sequence[str]) -> 
 
 def _texts(hook: Hook, field: str, texts: object) -> Sequence[str]:
     if isinstance(texts, str) or not isinstance(texts, Sequence):
-        raise HookFailedError(f"{hook.what} returned {field}={shown(texts)} where a list of texts is needed")
+        raise HookFailedError(f"{hook.what} returned {field}={show_value(texts)} where a list of texts is needed")
     return texts
 
 
 def _settings(hook: Hook, settings: object) -> dict[str, JsonValue]:
     if not isinstance(settings, ModelSettings):
-        raise HookFailedError(f"{hook.what} returned {shown(settings)} where ModelSettings are needed")
+        raise HookFailedError(f"{hook.what} returned {show_value(settings)} where ModelSettings are needed")
     return settings.to_json()

@@ -14,7 +14,7 @@ from turnwright._base.words import text_of
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, JsonObject, TurnContext, TurnInfo
 from turnwright.errors import CannotRunError, ConfigError, HookFailedError
-from turnwright.journal.answers import Signature, answer_item, expired, unanswered
+from turnwright.journal.answers import Signature, answer_item, make_default_answer, make_expiry_answer
 from turnwright.journal.inbox import (
     ANSWER_PREFIX,
     PROGRESS_PREFIX,
@@ -29,7 +29,7 @@ from turnwright.journal.result import TurnResult
 from turnwright.journal.termination import end_children
 from turnwright.journal.turn_journal import TurnJournal
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.prices import priced
+from turnwright.model.prices import price_usage
 from turnwright.model.protocol import (
     DELTAS,
     Delta,
@@ -65,7 +65,7 @@ from turnwright_states import (
     Usage,
 )
 from turnwright_states.inputs import StopInput, is_blank
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 from turnwright_states.turn import approval_key
 
 from .dependencies import Dependencies
@@ -300,8 +300,10 @@ class Segment:
 
     def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
-        billed_model = self._billed(model)
-        return priced(self._price if billed_model is self._unobserved else self.setup.price_for(billed_model), reply)
+        billed_model = self._find_billed_model(model)
+        return price_usage(
+            self._price if billed_model is self._unobserved else self.setup.price_for(billed_model), reply
+        )
 
     def spent(self, reply: ModelResponse, model: Model | None = None) -> Usage | None:
         """Return the usage of a complete reply as `priced` does.
@@ -311,11 +313,11 @@ class Segment:
         usage = self.priced(reply, model)
         if self.machine.turn.limits.cost is not None:
             self.unfed = usage
-            self.setup.check_cost(self._billed(model), usage)
+            self.setup.check_cost(self._find_billed_model(model), usage)
             self.unfed = None
         return usage
 
-    def _billed(self, model: Model | None) -> Model:
+    def _find_billed_model(self, model: Model | None) -> Model:
         """Return the model without its observer, which knows neither its server nor its capabilities."""
         if model is None:
             preparation = self.journal.transcript.prepared
@@ -563,7 +565,7 @@ class Segment:
         """
         text = event.text
         if event.arguments is not None:
-            text = "\n\n".join(filter(None, (text, json.dumps(thawed(event.arguments), ensure_ascii=False))))
+            text = "\n\n".join(filter(None, (text, json.dumps(thaw(event.arguments), ensure_ascii=False))))
         checks = self.participants.inputs
         if checks is None or is_blank(text) or event.interrupt not in self.machine.turn.interrupts:
             return (event,)
@@ -590,7 +592,7 @@ class Segment:
             if interrupt.id == event.interrupt:
                 answer = structs.replace(event, text=text, arguments=None)
             else:
-                decision = unanswered(interrupt, text).decision
+                decision = make_default_answer(interrupt, text).decision
                 answer = AnsweredInput(interrupt=interrupt.id, decision=decision, text=text)
             if interrupt.id in trial.turn.interrupts:
                 trial.feed(answer)
@@ -607,7 +609,9 @@ class Segment:
             return []
         now, open_interrupts = self.setup.now(), self.machine.turn.interrupts.values()
         return [
-            answer_item(self.journal.turn_id, interrupt.id, expired(interrupt), Signature(via="expiry", at=now))
+            answer_item(
+                self.journal.turn_id, interrupt.id, make_expiry_answer(interrupt), Signature(via="expiry", at=now)
+            )
             for interrupt in open_interrupts
             if interrupt.expires_at is not None and interrupt.expires_at <= now
         ]

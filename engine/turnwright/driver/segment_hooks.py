@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright._base.words import shown
+from turnwright._base.words import show_value
 from turnwright.context import JsonObject, TurnContext
 from turnwright.errors import HookFailedError, Retry
 from turnwright.journal.result import TurnResult
@@ -16,12 +16,12 @@ from turnwright.message import FilePart
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
 from turnwright.tools.batch_context import BatchContext, BeforeCall
 from turnwright.tools.errors import ToolError
-from turnwright.tools.result import NotJsonError, ToolResult, bounded, cap, plain, to_result
+from turnwright.tools.result import NotJsonError, ToolResult, bound_result, cap, plain, to_result
 from turnwright.tools.tool import Tool
 from turnwright.tools.tool_work import context_of
 from turnwright_states import Call, CallSettledInput, CallStatus
 from turnwright_states.facts import CallMade, ModelReplied
-from turnwright_states.payload import frozen, thawed
+from turnwright_states.payload import freeze, thaw
 
 from .guardrail_checks import GuardrailCaller, InputGuardrails, OutputGuardrails
 from .hooks.asking import RETRY
@@ -110,7 +110,7 @@ class ReplyHooks:
                 reviewing.decisions.append(hook.decision("retry", feedback=cap(str(refusal.feedback))))
                 raise
             if answer is not None:
-                raise HookFailedError(f"{hook.what} returned {shown(answer)}: return None, or raise Retry")
+                raise HookFailedError(f"{hook.what} returned {show_value(answer)}: return None, or raise Retry")
 
     async def end(self, result: TurnResult) -> None:
         """Ask the `on_end` hooks. An error is logged, because the turn has ended."""
@@ -153,14 +153,14 @@ class CallHooks:
         `TripError`, and `HookFailedError`.
         """
         was_asked = call.counted or bool(call.answers)
-        verdict = BeforeCall(call.arguments) if was_asked else await self._asked(call, tool, batch)
+        verdict = BeforeCall(call.arguments) if was_asked else await self._ask_hooks(call, tool, batch)
         if verdict.rejected is None and verdict.result is None:
             view = CallView(call.id, call.name, verdict.arguments)
             for guardrail in self._inputs:
                 await self._caller.check(guardrail, context_of(call, batch), view)
         return verdict
 
-    async def _asked(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:
+    async def _ask_hooks(self, call: Call, tool: Tool, batch: BatchContext) -> BeforeCall:
         verdict = BeforeCall(call.arguments)
         for hook in self._before:
             if not hook.about(call.name):
@@ -184,7 +184,7 @@ class CallHooks:
             case None:
                 pass
             case ChangeArguments(arguments=arguments):
-                change = hook.decision("change_arguments", replaced=dict(thawed(verdict.arguments)))
+                change = hook.decision("change_arguments", replaced=dict(thaw(verdict.arguments)))
                 verdict.arguments, verdict.changed = _arguments(hook, arguments), True
                 verdict.decisions.append(change)
             case Reject(reason=why):
@@ -197,11 +197,11 @@ class CallHooks:
                     verdict.ask = tool.approval(question)
                 verdict.decisions.append(hook.decision("require_approval", question=question))
             case ReturnResult(value=value):
-                verdict.result = bounded(_result(hook, value))
+                verdict.result = bound_result(_result(hook, value))
                 verdict.decisions.append(hook.decision("return_result"))
             case _:
                 raise HookFailedError(
-                    f"{hook.what} returned {shown(decision)}: return ChangeArguments, Reject, RequireApproval,"
+                    f"{hook.what} returned {show_value(decision)}: return ChangeArguments, Reject, RequireApproval,"
                     " ReturnResult, or None"
                 )
 
@@ -223,12 +223,12 @@ class CallHooks:
             if decision is None:
                 continue
             if not isinstance(decision, ReturnResult):
-                raise HookFailedError(f"{hook.what} returned {shown(decision)}: return ReturnResult or None")
+                raise HookFailedError(f"{hook.what} returned {show_value(decision)}: return ReturnResult or None")
             replacement: dict[str, JsonValue] = {"status": str(status), "result": result.text}
             if result.structured is not None:
                 replacement["structured"] = result.structured
             decisions.append(hook.decision("return_result", replaced=replacement))
-            result, status = bounded(_result(hook, decision.value)), CallStatus.OK
+            result, status = bound_result(_result(hook, decision.value)), CallStatus.OK
         if not decisions:
             return event
         return replace(
@@ -262,13 +262,13 @@ def _raw(call: CallMade) -> str:
 def _arguments(hook: Hook, arguments: object) -> JsonObject:
     """Return changed arguments as the journal keeps them. Raises `HookFailedError` unless they are a JSON object."""
     if not isinstance(arguments, Mapping):
-        raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {shown(arguments)}")
+        raise HookFailedError(f"{hook.what} returned arguments that are not a JSON object: {show_value(arguments)}")
     try:
-        copy = plain(thawed(dict(arguments)))
+        copy = plain(thaw(dict(arguments)))
     except NotJsonError as error:
         raise HookFailedError(f"{hook.what} returned arguments that are not JSON: {error}") from error
     assert isinstance(copy, dict)  # noqa: S101 (a copy of a mapping)
-    return frozen(copy)
+    return freeze(copy)
 
 
 def _result(hook: Hook, value: object) -> ToolResult:
@@ -280,4 +280,4 @@ def _result(hook: Hook, value: object) -> ToolResult:
 
 def _of(event: CallSettledInput) -> ToolResult:
     files = tuple(FilePart.of_json(dict(file)) for file in event.files)
-    return ToolResult(event.result, thawed(event.structured), files, event.final)
+    return ToolResult(event.result, thaw(event.structured), files, event.final)

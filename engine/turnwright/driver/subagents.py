@@ -22,7 +22,7 @@ from turnwright.errors import (
     TurnBusyError,
     TurnNotFoundError,
 )
-from turnwright.journal.answers import Answer, Signature, answer_item, unanswered
+from turnwright.journal.answers import Answer, Signature, answer_item, make_default_answer
 from turnwright.journal.inbox import abort_item, forwarded, is_same_answer
 from turnwright.journal.result import TurnResult, result_of
 from turnwright.journal.termination import spent_by
@@ -47,7 +47,7 @@ from turnwright_states import (
     StartedInput,
 )
 from turnwright_states import facts as f
-from turnwright_states.batch import unaccounted
+from turnwright_states.batch import find_unaccounted_spending
 from turnwright_states.limits import MAX_ANSWERS
 
 from .admission import NewTurnClaim, admit, write_turn
@@ -217,14 +217,14 @@ class SubagentCalls:
         try:
             return await self._drive_on(child, call, await self._begin(child, call))
         except TurnNotFoundError:
-            return self._settled(call, CallStatus.UNKNOWN, _GONE, unaccounted(call))
+            return self._settle(call, CallStatus.UNKNOWN, _GONE, find_unaccounted_spending(call))
         except CannotRunError:
             raise  # its turn has started elsewhere and may go on there: both turns stay as they are
         except ConfigError as error:
             extra = {"turn": self._segment.journal.turn_id, "call": call.id, "tool": call.name}
             rule_state: JsonObject | None = None if self._segment.machine.turn.rules is None else {}
             _LOG.warning("turn %s: sub-agent %s cannot run here: %s", extra["turn"], call.name, error, extra=extra)
-            return self._settled(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=rule_state))  # its turn has not begun
+            return self._settle(call, CallStatus.ERROR, _CANNOT_RUN, Spent(rules=rule_state))  # its turn has not begun
 
     async def _drive_on(
         self, child: str, call: Call, new_turn: NewTurnClaim | None
@@ -237,11 +237,11 @@ class SubagentCalls:
             result = result_of(child, facts)
             if result.outcome is not None:
                 status = _STATUS.get(result.outcome, CallStatus.OK)
-                return self._settled(call, status, _report(result), spent_by(result, facts))
+                return self._settle(call, status, _report(result), spent_by(result, facts))
             if self._segment.machine.turn.counters.pauses_left:
-                return self._forwarded(call, result.interrupts, str(first_fact(child, facts).agent["name"]))
+                return self._forward_questions(call, result.interrupts, str(first_fact(child, facts).agent["name"]))
             for interrupt in result.interrupts:
-                await self._store.post(answer_item(child, interrupt.id, unanswered(interrupt, _NO_PAUSE)))
+                await self._store.post(answer_item(child, interrupt.id, make_default_answer(interrupt, _NO_PAUSE)))
 
     async def _drive_when_free(self, child: str, new_turn: NewTurnClaim | None) -> None:
         while True:
@@ -267,7 +267,7 @@ class SubagentCalls:
             # Until the driver has the claim, which it releases, nothing may be canceled.
             with anyio.CancelScope(shield=True):
                 listeners, now = self._segment.journal.listeners, self._segment.setup.now()
-                agent, turn_input = self._started(call)
+                agent, turn_input = self._make_start(call)
                 try:
                     return await write_turn(self._store, child, agent, turn_input, created_at=now, listeners=listeners)
                 except StoreError:
@@ -281,7 +281,7 @@ class SubagentCalls:
         if (await self._store.get(claim.turn)).epoch != claim.epoch:
             raise LeaseLostError(claim.turn, claim.epoch)
 
-    def _started(self, call: Call) -> tuple[Agent, StartedInput]:
+    def _make_start(self, call: Call) -> tuple[Agent, StartedInput]:
         segment = self._segment
         tool = segment.setup.tools.get(call.name)
         if not isinstance(tool, AgentTool):
@@ -327,12 +327,12 @@ class SubagentCalls:
         await self._store.post(request)
         self._abort(request)
 
-    def _settled(self, call: Call, status: CallStatus, result: str, spending: Spent | None) -> CallSettledInput:
+    def _settle(self, call: Call, status: CallStatus, result: str, spending: Spent | None) -> CallSettledInput:
         return CallSettledInput(
             call=call.id, status=status, result=result, spent=spending, elapsed=self._segment.elapsed()
         )
 
-    def _forwarded(self, call: Call, interrupts: Sequence[Interrupt], agent: str) -> CallWaitingInput:
+    def _forward_questions(self, call: Call, interrupts: Sequence[Interrupt], agent: str) -> CallWaitingInput:
         """Return the sub-agent's questions as those of this turn: all at once, up to `MAX_ANSWERS` answers.
 
         Any further ones come with its next pause. The arguments are included, so that a person at any level sees all

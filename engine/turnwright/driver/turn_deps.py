@@ -96,7 +96,7 @@ class _Making(WorkItem):
         CLOCK.set(self)
         self.at_work = True
         try:
-            product = await self._made()
+            product = await self._call_factory()
             self.deps = await self._first(product)
         except (StopAsyncIteration, _EndedError):
             why = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} ended without a `yield`"
@@ -106,7 +106,7 @@ class _Making(WorkItem):
         except BaseException as error:
             if not await is_its_own(error):
                 raise
-            raise _failed(self._factory, self._turn, error) from error
+            raise _make_error(self._factory, self._turn, error) from error
         finally:
             self.at_work = False
         if not self._abandoned:
@@ -119,7 +119,7 @@ class _Making(WorkItem):
         if isinstance(product, AsyncIterator | Generator):
             await self._close(product)
 
-    async def _made(self) -> object:
+    async def _call_factory(self) -> object:
         """Call the factory: in a thread, unless that makes a coroutine or an iterator whose code has not begun."""
         function = self._factory
         while isinstance(function, partial):
@@ -156,7 +156,7 @@ class _Making(WorkItem):
 
     async def closed(self, error: GeneratorExit) -> None:
         """See `WorkItem.closed`."""
-        raise _failed(self._factory, self._turn, error)
+        raise _make_error(self._factory, self._turn, error)
 
     async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, the turn does not wait for it)
         """See `WorkItem.time_out`: raises `CannotRunError` for a late beginning, and logs a late end."""
@@ -181,7 +181,7 @@ async def _next(product: AsyncIterator[object] | Generator[object]) -> object:
     return value
 
 
-def _failed(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:
+def _make_error(factory: Callable[..., object], turn: TurnInfo, error: BaseException) -> CannotRunError:
     why = f"turn {turn.turn_id}: deps: {_name(factory)} raised {describe(error)}: the turn stays as it is"
     return CannotRunError(why, may_pass=True)
 

@@ -20,7 +20,7 @@ from turnwright_states.rules import ANSWER, USER, InvalidRuleError, resolve_rule
 from turnwright_states.rules.pattern import names_tool
 from turnwright_states.turn import fold
 
-from .dependencies import Dependencies, cached
+from .dependencies import Dependencies, get_or_make
 
 _LOG = logging.getLogger(__name__)
 #: The effects by which a rule holds a call up.
@@ -37,7 +37,7 @@ def rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) 
     """
     if client_tools:
         return _rules_for(agent, setup, client_tools)
-    return cached(setup.rules_by_agent, agent, partial(_rules_for, agent, setup, ()))
+    return get_or_make(setup.rules_by_agent, agent, partial(_rules_for, agent, setup, ()))
 
 
 def _rules_for(agent: Agent, setup: Dependencies, client_tools: Collection[str]) -> tuple[JsonObject, ...]:

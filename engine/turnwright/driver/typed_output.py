@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turnwright._base.words import shown
+from turnwright._base.words import show_value
 from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
@@ -110,7 +110,7 @@ class TypedOutput:
                     mistakes.append(call.made.refused)
                     continue
                 try:
-                    output = await self._validated(self.type.of_data(dict(call.arguments)))
+                    output = await self._validate(self.type.of_data(dict(call.arguments)))
                 except Retry as mistake:
                     mistakes.append(mistake.feedback)
                 else:
@@ -119,7 +119,7 @@ class TypedOutput:
             raise Retry(mistakes[0])
         if reviewing.calls:
             return
-        reviewing.output = await self._validated(self._of_text(reviewing))
+        reviewing.output = await self._validate(self._of_text(reviewing))
 
     def _of_text(self, reviewing: Reviewing) -> object:
         reply = reviewing.reply
@@ -132,7 +132,7 @@ class TypedOutput:
                 raise Retry(f"give the answer by calling the tool {OUTPUT_TOOL}") from None
             raise
 
-    async def _validated(self, value: object) -> JsonValue:
+    async def _validate(self, value: object) -> JsonValue:
         """Return an answer as the journal keeps it, after its validators.
 
         Raises `Retry` if one of them does, and `HookFailedError` if they return what is not an answer of the type.
@@ -145,7 +145,7 @@ class TypedOutput:
                 self.type.load(self.type.dump(value))
             except (Retry, TypeError) as misfit:
                 raise HookFailedError(
-                    f"{subject} returned {shown(value)}, which is not an answer: {misfit}"
+                    f"{subject} returned {show_value(value)}, which is not an answer: {misfit}"
                 ) from misfit
         return self.type.dump(value)
 

@@ -25,7 +25,7 @@ from turnwright.transcript.wording import is_withheld
 from turnwright_states import DECISIONS, Decision, EndReason, InterruptKind, Outcome
 from turnwright_states.facts import Answered, InterruptRecord
 from turnwright_states.inputs import GivenResult
-from turnwright_states.payload import frozen, plain, thawed
+from turnwright_states.payload import freeze, plain, thaw
 
 from .inbox import ANSWER_PREFIX, answers_in, is_same_answer, steers, with_inbox, writable
 from .result import TurnResult, result_of
@@ -65,7 +65,7 @@ class Answer:
     @classmethod
     def of(cls, answer: Answered) -> Self:
         """Return a journaled answer."""
-        arguments = None if answer.arguments is None else thawed(answer.arguments)
+        arguments = None if answer.arguments is None else thaw(answer.arguments)
         return cls(answer.decision, answer.text, arguments, answer.given, answer.always)
 
 
@@ -140,7 +140,7 @@ def answering_of(fold: JournalFold, interrupt: Interrupt, answer: Answer, signat
         by=signature.by,
         via=signature.via,
         always=answer.always,
-        arguments=None if answer.arguments is None else frozen(dict(answer.arguments)),
+        arguments=None if answer.arguments is None else freeze(dict(answer.arguments)),
     )
 
 
@@ -156,7 +156,7 @@ def answer_item(
     """Make an answer to an open interrupt. It has at most one, or if it is `shared`, one of each person."""
     fields: dict[str, JsonValue] = {"interrupt": interrupt, "decision": str(answer.decision), "text": answer.text}
     if answer.arguments is not None:
-        fields["arguments"] = {**thawed(answer.arguments)}
+        fields["arguments"] = {**thaw(answer.arguments)}
     if answer.always:
         fields["always"] = True
     if answer.given is not None:
@@ -166,16 +166,16 @@ def answer_item(
     return InboxItem(turn, f"{ANSWER_PREFIX}{interrupt}{person}", InboxKind.ANSWER, json.dumps(fields))
 
 
-def unanswered(interrupt: Interrupt | InterruptRecord, text: str) -> Answer:
+def make_default_answer(interrupt: Interrupt | InterruptRecord, text: str) -> Answer:
     """Return the answer to an interrupt that is not answered in time, or that can no longer be answered."""
     decisions = {InterruptKind.DOOM_LOOP: Decision.STOP, InterruptKind.UNKNOWN_OUTCOME: Decision.UNKNOWN}
     return Answer(decisions.get(interrupt.kind, Decision.REJECT), text)
 
 
-def expired(interrupt: Interrupt | InterruptRecord) -> Answer:
+def make_expiry_answer(interrupt: Interrupt | InterruptRecord) -> Answer:
     """Return the answer to an interrupt that was not answered in time. A wait for a result ends with one."""
     if interrupt.kind is not InterruptKind.RESULT:
-        return unanswered(interrupt, "nobody answered in time")
+        return make_default_answer(interrupt, "nobody answered in time")
     return Answer(Decision.SETTLE, given=interrupt.otherwise or _NO_RESULT)
 
 
@@ -264,7 +264,7 @@ def parse_answer(
         ) from None
     if reply.decision is Decision.APPROVE and open_interrupt.is_shared:
         _check_approver(open_interrupt, by, ids)
-    return reply if reply.arguments is None else _changed(open_interrupt, reply, reply.arguments, tools, ids)
+    return reply if reply.arguments is None else _change_arguments(open_interrupt, reply, reply.arguments, tools, ids)
 
 
 def _read_reply(interrupt: Interrupt, answer: str | bool, ids: Sequence[str]) -> Answer:
@@ -315,7 +315,7 @@ def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, J
     return cast("dict[str, JsonValue]", arguments)
 
 
-def _changed(
+def _change_arguments(
     interrupt: Interrupt,
     reply: Answer,
     new_arguments: Mapping[str, JsonValue],
@@ -333,8 +333,8 @@ def _changed(
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
         raise InvalidAnswerError(interrupt.id, why, ids)
     try:
-        arguments = json.loads(json.dumps(thawed(new_arguments), allow_nan=False, ensure_ascii=False).encode())
-        if _canonical(arguments) == _canonical(thawed(interrupt.arguments or {})):
+        arguments = json.loads(json.dumps(thaw(new_arguments), allow_nan=False, ensure_ascii=False).encode())
+        if _canonical(arguments) == _canonical(thaw(interrupt.arguments or {})):
             return replace(reply, arguments=None)
         if interrupt.is_shared:
             raise InvalidAnswerError(interrupt.id, _SAME_ARGUMENTS, ids)
@@ -489,7 +489,7 @@ async def need_usable(store: Store, fold: JournalFold, replies: Mapping[str, Ans
     latest = await JournalFold.read(store, fold.turn_id, keep_facts=True)
     still = [*latest.machine.turn.interrupts]
     _need_accepted(latest, replies, by, still, fold.seq)
-    for name in replies.keys() - _decided(latest, fold.seq).keys():
+    for name in replies.keys() - _group_answers(latest, fold.seq).keys():
         if name not in still:
             need_live(fold.turn_id, latest.machine.turn.state.outcome, latest.machine.turn.reason)
             raise InvalidAnswerError(name, "no such interrupt is open", still)
@@ -512,14 +512,14 @@ async def need_accepted(
     `fold` was driven since they were posted, from fact `after` on. An input guardrail may have withheld the text of
     one.
     """
-    if not replies.keys() <= _decided(fold, after).keys():  # another driver may have fed them
+    if not replies.keys() <= _group_answers(fold, after).keys():  # another driver may have fed them
         await fold.catch_up(store)
     still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
     _need_accepted(fold, replies, by, still, after)
 
 
 def _need_accepted(fold: JournalFold, replies: Mapping[str, Answer], by: str, still: Sequence[str], after: int) -> None:
-    facts_by_interrupt = _decided(fold, after)
+    facts_by_interrupt = _group_answers(fold, after)
     for name, reply in replies.items():
         answers = facts_by_interrupt.get(name, ())
         if len(answers) > 1:  # several people
@@ -530,7 +530,7 @@ def _need_accepted(fold: JournalFold, replies: Mapping[str, Answer], by: str, st
             raise InvalidAnswerError(name, OTHER_ANSWER, still)
 
 
-def _decided(fold: JournalFold, after: int) -> dict[str, list[Answered]]:
+def _group_answers(fold: JournalFold, after: int) -> dict[str, list[Answered]]:
     """Return the answers of the journal after this fact, by interrupt: a call that runs again may wait again."""
     facts_by_interrupt: dict[str, list[Answered]] = {}
     for seq, fact in fold.facts:

@@ -276,7 +276,7 @@ class _Journal:
                 # Facts that were followed live decide too about a reply that is kept back since an earlier read.
                 events = self._held_events.take(event_of(self.turn_id, seq, fact, self._transcript))
             if self._below is not None:
-                async for event in self._called(fact, self._below, bound):
+                async for event in self._follow_calls(fact, self._below, bound):
                     yield event
             for event in events:
                 if event.seq > self.last_seq:
@@ -286,7 +286,9 @@ class _Journal:
             async for event in _below(journal, bound):
                 yield event
 
-    async def _called(self, fact: Fact, below: _Journals, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
+    async def _follow_calls(
+        self, fact: Fact, below: _Journals, bound: Callable[[str], float]
+    ) -> AsyncIterator[StreamEvent]:
         """Yield the events of a sub-agent's turn that came before the result or the question of its call."""
         if isinstance(fact, ModelReplied):
             for call in leased_calls([fact]):

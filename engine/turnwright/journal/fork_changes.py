@@ -14,7 +14,7 @@ from turnwright_states import CallSettledInput, CallStatus, Input, Limits
 from turnwright_states.event_inference import started_input
 from turnwright_states.facts import CallSettled, Fact, TurnStarted
 from turnwright_states.inputs import JsonObject
-from turnwright_states.payload import frozen
+from turnwright_states.payload import freeze
 from turnwright_states.rederive import rederive
 from turnwright_states.replay import FactGroup
 
@@ -78,7 +78,7 @@ def changed_facts(
     # Rules read the prompt.
     is_judged_anew = first.rules != turn_start.rules or (first.rules != () and first.prompt != turn_start.prompt)
     if limits != turn_start.limits or results or is_judged_anew:
-        facts = _played(first, copied_facts, groups, results)
+        facts = _play(first, copied_facts, groups, results)
     if first.model != turn_start.model:
         facts = list(map(unsigned, facts))
     return facts
@@ -94,12 +94,12 @@ def _fields(turn_start: TurnStarted, changes: ForkChanges) -> dict[str, object]:
     if "model" in changes:
         fields["model"] = writable(changes["model"], "the model")
         if by_command_line(turn_start.metadata):
-            fields["metadata"] = frozen({**turn_start.metadata, "model": changes["model"]})
+            fields["metadata"] = freeze({**turn_start.metadata, "model": changes["model"]})
     if "model_settings" in changes:
         settings = changes["model_settings"]
         settings = parsed_settings(settings, "model_settings") if isinstance(settings, Mapping) else settings
         new_settings = checked_settings(settings, "model_settings")
-        fields["model_settings"] = frozen({} if new_settings is None else new_settings.to_json())
+        fields["model_settings"] = freeze({} if new_settings is None else new_settings.to_json())
     if "rules" in changes:
         fields |= _rules(changes["rules"])
     agent: dict[str, JsonValue] = {name: cast("str", value) for name, value in changes.items() if name in _OF_AGENT}
@@ -116,7 +116,7 @@ def _rules(rules: "Sequence[Rule | RuleSet]") -> dict[str, object]:
         rule_fields = resolve_rules(make_rule_sets(rules, "rules"))
     except InvalidRuleError as error:
         raise ConfigError(f"rules: {error}") from None
-    return {"rules": tuple(map(frozen, rule_fields)), "past": frozen({})}
+    return {"rules": tuple(map(freeze, rule_fields)), "past": freeze({})}
 
 
 def _agent(turn_start: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObject:
@@ -133,7 +133,7 @@ def _agent(turn_start: TurnStarted, changes: Mapping[str, JsonValue]) -> JsonObj
         from turnwright.agents.template import check_template  # noqa: PLC0415 (few agents are templates)
 
         check_template(agent.instructions, turn_start.metadata)
-    return frozen(new_fields)
+    return freeze(new_fields)
 
 
 def _limits(limits: Limits, changes: Mapping[str, JsonValue]) -> Limits:
@@ -154,10 +154,10 @@ def _other_results(facts: Sequence[Fact], results: Mapping[str, str]) -> dict[st
     return {call: text for call, text in results.items() if text != facts_by_call[call].result}
 
 
-def _played(
+def _play(
     first: TurnStarted, copied_facts: Sequence[Fact], groups: Sequence[FactGroup], results: Mapping[str, str]
 ) -> list[Fact]:
-    last_group = rederive(copied_facts, groups, started_input(first), partial(_changed, results))
+    last_group = rederive(copied_facts, groups, started_input(first), partial(_change_input, results))
     if not isinstance(last_group, FactGroup) and last_group[-1].state.outcome is not None:
         last_group = groups[-1]
     if isinstance(last_group, FactGroup):
@@ -168,7 +168,7 @@ def _played(
     return last_group
 
 
-def _changed(results: Mapping[str, str], event: Input) -> Input:
+def _change_input(results: Mapping[str, str], event: Input) -> Input:
     if not isinstance(event, CallSettledInput) or event.call not in results:
         return event
     return structs.replace(

@@ -60,11 +60,11 @@ class HeldEvents:
 
     def _during_review(self, event: StreamEvent, fact: Fact | None) -> Sequence[StreamEvent]:
         if isinstance(fact, Reviewed):
-            return (*self._decided(accepted=not fact.refused), event)
+            return (*self._release_events(accepted=not fact.refused), event)
         if isinstance(event, _PIECES) or (fact is not None and fact.state is State.REVIEW):
             self._events.append(event)
             return ()
-        return (*self._decided(accepted=False), event)
+        return (*self._release_events(accepted=False), event)
 
     def open(self, gate: str) -> Sequence[StreamEvent]:
         """Open a gate, and return the events to pass on."""
@@ -80,13 +80,13 @@ class HeldEvents:
         if not self._reviewed:
             self._events = []
 
-    def _decided(self, *, accepted: bool) -> Sequence[StreamEvent]:
+    def _release_events(self, *, accepted: bool) -> Sequence[StreamEvent]:
         events, self._events, self._reviewed = self._events, [], False
         self.gates.clear()
-        return events if accepted else [_withheld(event) for event in events if not isinstance(event, _PIECES)]
+        return events if accepted else [_withhold_text(event) for event in events if not isinstance(event, _PIECES)]
 
 
-def _withheld(event: StreamEvent) -> StreamEvent:
+def _withhold_text(event: StreamEvent) -> StreamEvent:
     """Return the event of a reply that was not accepted, without its text and its typed answer."""
     if not isinstance(event, FactEvent) or not isinstance(event.fact, ModelReplied):
         return event

@@ -18,7 +18,7 @@ from msgspec import Struct, ValidationError, convert, to_builtins
 from turnwright.errors import ConfigError
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import DECISIONS, Decision, InterruptKind
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 #: Seconds that the address of a callback is valid, if the tool sets none: as long as a wait.
 CALLBACK_SECONDS: Final = 604_800.0
@@ -155,7 +155,7 @@ def digest_of(interrupt: Interrupt) -> str:
 
     A wait for a result has the time too: a call that runs again may wait again, with the same id.
     """
-    arguments = None if interrupt.arguments is None else thawed(interrupt.arguments)
+    arguments = None if interrupt.arguments is None else thaw(interrupt.arguments)
     if interrupt.kind is InterruptKind.DOOM_LOOP:
         arguments = None
     asked_at = interrupt.asked_at if interrupt.kind is InterruptKind.RESULT else None

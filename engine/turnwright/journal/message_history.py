@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 from turnwright.errors import SessionNotFoundError, StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.message import Message, SentinelPart
 from turnwright.store import Store
-from turnwright.transcript.compaction import compacted, history_needed
-from turnwright.transcript.history import unchecked_texts, unsigned
-from turnwright.transcript.refusal import Acceptance, refusal_message, shortened
+from turnwright.transcript.compaction import compact_history, history_needed
+from turnwright.transcript.history import drop_signatures, unchecked_texts
+from turnwright.transcript.refusal import Acceptance, refusal_message, shorten_messages
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright.transcript.wording import withheld_text
 from turnwright_states.facts import Fact, TurnEnded, TurnStarted
@@ -65,10 +65,10 @@ async def history_before(
     session = None
     if turn_start.session is not None:
         session = SessionTurns(store, turn_start.session, (await store.get(turn_id)).number)
-    messages = imported_messages = _brought(turn_id, turn_start)
+    messages = imported_messages = _read_imported(turn_id, turn_start)
     if turn_start.forked_from is not None and turn_start.model != model:
         # The imported history of a fork is the original's, for the original's model.
-        messages = list(map(unsigned, messages))
+        messages = list(map(drop_signatures, messages))
     acceptance = Acceptance()
     for turn in await said_before(store, turn_id, turn_start, model, earlier, session):
         messages, acceptance = turn.after(messages, acceptance)
@@ -193,14 +193,14 @@ class Said(NamedTuple):
         before = [*messages, *self.brought]
         if self._withheld_by:
             before = [*messages[: acceptance.messages], Message.user(withheld_text(self._withheld_by))]
-        base, replaced_count = compacted(before, self.transcript.closed, self.transcript.compactions)
+        base, replaced_count = compact_history(before, self.transcript.closed, self.transcript.compactions)
         own_messages = [
-            message if self._is_signed(place) else unsigned(message)
+            message if self._is_signed(place) else drop_signatures(message)
             for place, message in enumerate(self.transcript.messages[replaced_count:], replaced_count)
         ]
         if replaced_count and not self.signed:
             given_ids = set(map(id, before))
-            base = tuple(message if id(message) in given_ids else unsigned(message) for message in base)
+            base = tuple(message if id(message) in given_ids else drop_signatures(message) for message in base)
         conversation = [*base, *own_messages]
         now = self.accepted_after(len(before), acceptance, len(conversation))
         if not self.transcript.refusal:
@@ -213,7 +213,7 @@ class Said(NamedTuple):
             else []
         )
         is_other = self.signed and acceptance.model not in ("", self.model) and not self.transcript.replied_to
-        accepted_messages = shortened(accepted_messages, now.refusals + is_other)
+        accepted_messages = shorten_messages(accepted_messages, now.refusals + is_other)
         line = [refusal_message(refused_messages, self.transcript.refusal)] if refused_messages else []
         return [*accepted_messages, *line, *last], now._replace(messages=len(accepted_messages))
 
@@ -282,7 +282,7 @@ async def session_messages(store: Store, session: str) -> list[Message]:
     return messages
 
 
-def _brought(turn_id: str, turn_start: TurnStarted) -> list[Message]:
+def _read_imported(turn_id: str, turn_start: TurnStarted) -> list[Message]:
     """Return the imported history. Raises `StoreError` if this release cannot read it."""
     try:
         return [Message.of_json(message) for message in turn_start.message_history]
@@ -320,10 +320,10 @@ async def _said_until(
             session.outside.add(turn_id)
         first = first_fact(turn_id, facts)
         with reading(turn_id):
-            imported_messages, transcript = _brought(turn_id, first), Transcript.of(facts)
+            imported_messages, transcript = _read_imported(turn_id, first), Transcript.of(facts)
         is_same_model = model is None or first.model == model
         # An imported history is meant for the model of its turn, and a fork's comes from that model.
-        imported_messages = imported_messages if is_same_model else list(map(unsigned, imported_messages))
+        imported_messages = imported_messages if is_same_model else list(map(drop_signatures, imported_messages))
         turns.append(Said(imported_messages, transcript, first.model, is_same_model, model))
         is_known = session is not None and await session.has(first.continue_from)
         turn_id = None if is_known else first.continue_from

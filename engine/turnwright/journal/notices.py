@@ -19,7 +19,7 @@ from turnwright.store import Store
 from turnwright.store.outbox import NoticeRow, OutboxStore
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import EndReason, Outcome
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .result import result_of
 from .turn_journal import first_fact
@@ -68,7 +68,7 @@ class Notice:
             "turn": self.turn,
             "session": self.session,
             "agent": self.agent,
-            "metadata": thawed(dict(self.metadata)),
+            "metadata": thaw(dict(self.metadata)),
             "seq": self.seq,
             "at": self.at,
             "interrupts": [interrupt.to_json() for interrupt in self.interrupts],

@@ -14,7 +14,7 @@ from turnwright.store import Store, TurnRow
 from turnwright.tools import Tool
 from turnwright_states import Decision, InterruptKind, State
 from turnwright_states import facts as f
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .answers import Answer, answer_item, sign
 from .turn_journal import JournalFold
@@ -119,7 +119,7 @@ class WaitPoller:
             _LOG.debug("the waits of turn %s cannot be read: %s", row.id, error)
             return row.updated_at, []
         waits = [
-            _Wait(row.id, interrupt.id, self._tools[interrupt.tool], thawed(interrupt.kept))
+            _Wait(row.id, interrupt.id, self._tools[interrupt.tool], thaw(interrupt.kept))
             for interrupt in turn.interrupts.values()
             if interrupt.kind is InterruptKind.RESULT and not interrupt.forwarded and interrupt.tool in self._tools
         ]

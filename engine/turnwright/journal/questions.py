@@ -40,7 +40,7 @@ def words(interrupt: Interrupt, *, choices: bool = True) -> str:
     first, *more_lines = _lines(f"{question(interrupt).strip()}{choice_words}")
     lines = [first, *(MARK + line for line in more_lines)]
     if interrupt.grant is not None:
-        lines.append(f"this would be allowed: {_quoted(interrupt.grant)}")
+        lines.append(f"this would be allowed: {_quote(interrupt.grant)}")
     if interrupt.arguments is not None and interrupt.kind is not InterruptKind.QUESTION:
         lines.append("arguments:" if interrupt.arguments else "no arguments")
         lines += [MARK + line for line in shown_arguments(interrupt.arguments)]
@@ -85,10 +85,10 @@ def shown_arguments(arguments: Mapping[str, JsonValue]) -> list[str]:
 
     Text over several lines becomes one quoted line for each, which ends in `\n`.
     """
-    return [line for name, value in arguments.items() for line in _shown(f"{_name(name)}: ", value, 0)]
+    return [line for name, value in arguments.items() for line in _show_value(f"{_name(name)}: ", value, 0)]
 
 
-def _shown(before: str, value: JsonValue, level: int, after: str = "") -> Iterator[str]:
+def _show_value(before: str, value: JsonValue, level: int, after: str = "") -> Iterator[str]:
     indent = "  " * min(level, _LEVELS)
     if isinstance(value, str) and "\n" in value:
         if before:
@@ -101,18 +101,18 @@ def _shown(before: str, value: JsonValue, level: int, after: str = "") -> Iterat
         yield f"{indent}{before}{open_bracket}"
         entries = value.items() if isinstance(value, dict) else (("", item) for item in value)
         for number, (name, item) in enumerate(entries, 1):
-            inner = f"{_quoted(name)}: " if isinstance(value, dict) else ""
-            yield from _shown(inner, item, level + 1, "," * (number < len(value)))
+            inner = f"{_quote(name)}: " if isinstance(value, dict) else ""
+            yield from _show_value(inner, item, level + 1, "," * (number < len(value)))
         yield f"{indent}{close_bracket}{after}"
     else:
-        yield f"{indent}{before}{_quoted(value) if isinstance(value, str) else dumps(value)}{after}"
+        yield f"{indent}{before}{_quote(value) if isinstance(value, str) else dumps(value)}{after}"
 
 
 def _name(name: str) -> str:
-    return name if name.isascii() and name.isidentifier() else _quoted(name)
+    return name if name.isascii() and name.isidentifier() else _quote(name)
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + exact(text).replace('"', r"\"") + '"'
 
 
@@ -123,9 +123,9 @@ def _quoted_lines(text: str) -> Iterator[str]:
         if not line and times > _EMPTY_LINES:
             yield rf'"\n{{{times}}}"'
         else:
-            yield from [f'{_quoted(line)[:-1]}\\n"'] * times
+            yield from [f'{_quote(line)[:-1]}\\n"'] * times
     if last:
-        yield _quoted(last)
+        yield _quote(last)
 
 
 def _lines(text: str) -> Iterator[str]:

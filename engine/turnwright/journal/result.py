@@ -13,7 +13,7 @@ from turnwright.message import Message, SentinelPart
 from turnwright.status import find_nearest_limit
 from turnwright.store import Queued
 from turnwright.transcript.interrupt import Interrupt
-from turnwright.transcript.pairing import repaired
+from turnwright.transcript.pairing import repair_pairs
 from turnwright.transcript.refusal import without_refused
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import EndReason, Outcome, State, Usage
@@ -108,7 +108,7 @@ class TurnResult(Generic[OutT_co]):
         With `form="chat"` they are dictionaries of the chat completions format,
         without reasoning. `message_history=` takes both forms. Raises `ConfigError` for another form.
         """
-        messages, _ = repaired([message for message in without_refused(self.messages) if message.says_something])
+        messages, _ = repair_pairs([message for message in without_refused(self.messages) if message.says_something])
         if form is None:
             return tuple(messages)
         if form != "chat":

@@ -11,7 +11,7 @@ from turnwright.store import Store
 from turnwright.store.annotations import Annotation, AnnotationKind, AnnotationStore, annotation_store
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states.facts import Answered, Fact
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 from turnwright_states.turn import Turn, approval_key
 
 #: The tag of a turn with revoked approvals. Its text is the number of the last fact that it covers: a person may
@@ -72,14 +72,14 @@ async def revoke_approvals(store: Store, session: str, at: float) -> int:
 
 async def approvals_in(store: Store, turn_id: str, facts: Sequence[tuple[int, Fact]]) -> list[StandingApproval]:
     """Return the approvals of this turn that cover equal calls. `facts` are those of the turn."""
-    revocations = await _revoked(store, [turn_id])
+    revocations = await _read_revocations(store, [turn_id])
     return list(_approvals(turn_id, facts, revocations.get(turn_id, 0)))
 
 
 async def _read_by_turn(store: Store, session: str) -> dict[str, tuple[int, list[StandingApproval]]]:
     """Return the last fact and the approvals of each turn that has some, the oldest turn first."""
     turns = [row.id for row in reversed(await store.turns(session=session)) if not row.fault]
-    revocations = await _revoked(store, turns)
+    revocations = await _read_revocations(store, turns)
     by_turn: dict[str, tuple[int, list[StandingApproval]]] = {}
     for turn in turns:
         try:
@@ -92,7 +92,7 @@ async def _read_by_turn(store: Store, session: str) -> dict[str, tuple[int, list
     return by_turn
 
 
-async def _revoked(store: Store, turns: list[str]) -> dict[str, float]:
+async def _read_revocations(store: Store, turns: list[str]) -> dict[str, float]:
     """Return the number of the last fact whose approvals are revoked, by turn."""
     if not isinstance(store, AnnotationStore):
         return {}
@@ -108,6 +108,6 @@ def _approvals(turn_id: str, facts: Sequence[tuple[int, Fact]], revoked_until: f
     for seq, fact in facts:
         if isinstance(fact, Answered) and fact.always and seq > revoked_until:
             interrupt = Interrupt.of(turn_id, turn, turn.interrupts[fact.interrupt])
-            arguments = thawed(interrupt.arguments or {})
+            arguments = thaw(interrupt.arguments or {})
             yield StandingApproval(turn_id, interrupt.id, interrupt.tool, arguments, fact.by, fact.via, fact.at)
         turn.apply(fact)

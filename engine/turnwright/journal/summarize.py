@@ -124,7 +124,7 @@ def _count(turn: Turn, facts: Sequence[f.Fact], hide: Callable[[str], str]) -> T
         reason=turn.reason,
         steps=min(turn.steps_taken, MOST),
         tool_calls=min(turn.counters.calls, MOST),
-        usage=_stored(turn.usage if before is None else _less(turn.usage, before.usage)),
+        usage=_fit_usage(turn.usage if before is None else _less(turn.usage, before.usage)),
         seconds=min(max(turn.elapsed - (0.0 if before is None else before.elapsed), 0.0), _LONGEST),
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own_facts),
         pauses=sum(isinstance(fact, f.Paused) for fact in own_facts),
@@ -208,7 +208,7 @@ def _less(usage: Usage, part: Usage) -> Usage:
     return replace(usage, cost=max(usage.cost, part.cost)) - part
 
 
-def _stored(usage: Usage) -> Usage:
+def _fit_usage(usage: Usage) -> Usage:
     """Return the usage with numbers that every database stores. Only a forged journal has larger ones."""
     most = max(usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.reasoning_tokens)
     if most <= MOST and usage.cost <= MOST_COST:

@@ -16,10 +16,10 @@ from turnwright.transcript.transcript import going_on, reading
 from turnwright_states import AbortInput, EndReason, Spent, State, TurnMachine
 from turnwright_states.facts import Fact
 from turnwright_states.inputs import AbortReason
-from turnwright_states.payload import frozen
+from turnwright_states.payload import freeze
 from turnwright_states.turn import fold
 
-from .answers import answer_item, unanswered
+from .answers import answer_item, make_default_answer
 from .inbox import ABORT, abort_item, steers
 from .message_history import EarlierJournals
 from .result import TurnResult, result_of
@@ -55,7 +55,7 @@ async def end_claimed(
     fold: JournalFold | None = None,
 ) -> TurnResult:
     """Abort a claimed turn, its sub-agents first, release it, and return its result."""
-    async with _held(store, claim, listeners, fold) as journal:
+    async with _hold_turn(store, claim, listeners, fold) as journal:
         await _end(journal, EndReason.ABORTED)
     result = journal.result()
     late = tuple(steers(journal.waiting or ()).values())
@@ -92,14 +92,14 @@ async def supersede(store: Store, turn_id: str, listeners: Listeners | None = No
     A turn that has continued meanwhile stays as it is. Raises `TurnBusyError` if it is driven, and `StoreError`.
     """
     fold = await JournalFold.read(store, turn_id, keep_facts=True)
-    async with _held(store, await store.claim(turn_id), listeners, fold) as journal:
+    async with _hold_turn(store, await store.claim(turn_id), listeners, fold) as journal:
         if journal.machine.state is State.PAUSED:
             await _end(journal, EndReason.SUPERSEDED)
     return fold.facts
 
 
 @asynccontextmanager
-async def _claimed(
+async def _claim_turn(
     store: Store,
     turn_id: str,
     listeners: Listeners | None,
@@ -108,12 +108,12 @@ async def _claimed(
     """Claim a turn that nobody drives, and release it."""
     claim = await store.claim(turn_id, abandoned=abandoned_drivers)
     claim.abandoned = abandoned_drivers
-    async with _held(store, claim, listeners) as journal:
+    async with _hold_turn(store, claim, listeners) as journal:
         yield journal
 
 
 @asynccontextmanager
-async def _held(
+async def _hold_turn(
     store: Store,
     claim: Claim,
     listeners: Listeners | None,
@@ -152,7 +152,7 @@ def spent_by(result: TurnResult, facts: Sequence[tuple[int, Fact]]) -> Spent:
     if not first_fact(result.id, facts).rules:
         return spending
     rules = fold([fact for _, fact in facts]).rules
-    return spending if rules is None else structs.replace(spending, rules=frozen(rules.save_tree()))
+    return spending if rules is None else structs.replace(spending, rules=freeze(rules.save_tree()))
 
 
 async def end_child(
@@ -179,7 +179,7 @@ async def end_child(
 async def _end_claimed(
     store: Store, turn_id: str, listeners: Listeners | None, abandoned_drivers: AbandonedDrivers
 ) -> None:
-    async with _claimed(store, turn_id, listeners, abandoned_drivers) as journal:
+    async with _claim_turn(store, turn_id, listeners, abandoned_drivers) as journal:
         await _end(journal, EndReason.ABORTED)
 
 
@@ -197,4 +197,6 @@ async def _withdraw(store: Store, turn_id: str) -> None:
             interrupts = Interrupt.all_of(root, TurnMachine.resume(fact for _, fact in facts).turn)
         for interrupt in interrupts:
             if interrupt.id.startswith(f"{path.replace(':', '/')}/"):
-                await store.post(answer_item(root, interrupt.id, unanswered(interrupt, "the sub-agent was aborted")))
+                await store.post(
+                    answer_item(root, interrupt.id, make_default_answer(interrupt, "the sub-agent was aborted"))
+                )

@@ -287,7 +287,7 @@ class TurnJournal:
         or again `LeaseLostError`: resume the turn from its journal.
         """
         # If nothing suspends during the append, nothing can interleave or cancel it. A lock and two shields would cost
-        # more than the rest of this. If the store must wait for another process after all, `_locked` waits as well.
+        # more than the rest of this. If the store must wait for another process after all, `_hold_lock` waits as well.
         if self.store.inline and not self._inline:
             self._inline = True
             try:
@@ -300,14 +300,14 @@ class TurnJournal:
         # A result is written even if its task is canceled: a finished call keeps it. A call that has not started yet
         # may be canceled while it waits for the lock.
         with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
-            async with self._locked():
+            async with self._hold_lock():
                 with anyio.CancelScope(shield=True):
                     await self._take(event, more_events, consumed_items, deferred=deferred)
 
     async def write(self) -> None:
         """Append the facts that wait for the next input, if there are any. Raises what the store raises."""
         with anyio.CancelScope(shield=True):
-            async with self._locked():
+            async with self._hold_lock():
                 if self.unwritten:
                     await self._feed(None, (), ())
 
@@ -315,7 +315,7 @@ class TurnJournal:
         """Feed the messages to the turn among these inbox items."""
         if items:
             with anyio.CancelScope(shield=True):
-                async with self._locked():
+                async with self._hold_lock():
                     await self._take_in(items, elapsed)
 
     async def drop(self, item_id: str) -> None:
@@ -324,7 +324,7 @@ class TurnJournal:
         Raises what the store raises; the item then still waits. After a failed `feed` it raises `StoreError`.
         """
         with anyio.CancelScope(shield=True):
-            async with self._locked():
+            async with self._hold_lock():
                 self.need_written()
                 self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
 
@@ -340,7 +340,7 @@ class TurnJournal:
             raise self._ahead()
 
     @asynccontextmanager
-    async def _locked(self) -> AsyncIterator[None]:
+    async def _hold_lock(self) -> AsyncIterator[None]:
         if self._lock is None:
             self._lock = anyio.Lock()
         async with self._lock:

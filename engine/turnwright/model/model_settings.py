@@ -16,10 +16,10 @@ from pydantic import (
     model_serializer,
 )
 
-from turnwright._base.field_docs import described
+from turnwright._base.field_docs import describe_fields
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.errors import ConfigError
-from turnwright_states.payload import FrozenDict, frozen
+from turnwright_states.payload import FrozenDict, freeze
 
 Effort = Literal["minimal", "low", "medium", "high"]
 CachePolicy = Literal["auto", "5m", "1h", "off"]
@@ -37,7 +37,7 @@ def _flat(value: object) -> object:
     return value
 
 
-def _switched(value: object) -> object:
+def _read_switch(value: object) -> object:
     # The words of YAML and of the command line.
     return {"on": True, "off": False}.get(value, value) if isinstance(value, str) else value
 
@@ -54,7 +54,7 @@ def _one_or_several(value: object) -> object:
 _StopSequences = Annotated[
     tuple[Annotated[str, Field(max_length=1_000)], ...], BeforeValidator(_one_or_several), AfterValidator(_not_empty)
 ]
-_Body = Annotated[Mapping[str, JsonValue], BeforeValidator(_flat), AfterValidator(lambda body: frozen(dict(body)))]
+_Body = Annotated[Mapping[str, JsonValue], BeforeValidator(_flat), AfterValidator(lambda body: freeze(dict(body)))]
 
 
 class ModelSettings(BaseModel):
@@ -69,7 +69,7 @@ class ModelSettings(BaseModel):
 
     # Built by the first settings that are made, so that the import stays cheap.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False, json_schema_extra=described
+        frozen=True, extra="forbid", defer_build=True, allow_inf_nan=False, json_schema_extra=describe_fields
     )
 
     temperature: Annotated[float, Field(ge=0)] | None = None
@@ -83,7 +83,7 @@ class ModelSettings(BaseModel):
     """A seed, for replies that are alike."""
     stop_sequences: _StopSequences = ()
     """Texts before which the reply ends."""
-    thinking: Annotated[StrictBool | Effort | Annotated[int, Field(ge=1)] | None, BeforeValidator(_switched)] = None
+    thinking: Annotated[StrictBool | Effort | Annotated[int, Field(ge=1)] | None, BeforeValidator(_read_switch)] = None
     """Whether and how much the model thinks: on or off, a level of effort, or a budget in tokens."""
     parallel_tool_calls: bool | None = None
     """Whether one reply may ask for several calls."""
@@ -114,7 +114,7 @@ class ModelSettings(BaseModel):
         if base is None:
             return self
         fields = base.given | self.given
-        fields["extra_body"] = frozen({**base.extra_body, **self.extra_body})
+        fields["extra_body"] = freeze({**base.extra_body, **self.extra_body})
         return self.model_copy(update=fields)
 
     def to_json(self) -> dict[str, JsonValue]:

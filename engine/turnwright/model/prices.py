@@ -75,7 +75,7 @@ class Price:
         return replace(usage, cost=cost / 1_000_000)
 
 
-def priced(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
+def price_usage(price: PriceOf | None, reply: ModelResponse | None) -> Usage | None:
     """Return the usage of a reply, complete or not, with its cost if there is a price."""
     if reply is None or reply.usage is None or price is None:
         return None if reply is None else reply.usage
@@ -117,7 +117,7 @@ class PublishedPrice:
         self._host = host
 
     @cached_property
-    def _found(self) -> "tuple[Provider, ModelInfo] | None":
+    def _find(self) -> "tuple[Provider, ModelInfo] | None":
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 (an extra, which takes 0.3 s to import)
 
         try:
@@ -128,15 +128,15 @@ class PublishedPrice:
     @property
     def is_known(self) -> bool:
         """Whether the package has the price."""
-        return self._found is not None
+        return self._find is not None
 
     def of(self, usage: Usage, cache_writes: int = 0, hour_writes: int = 0) -> Usage:
         """See `PriceOf.of`. The usage is unchanged if the price is not known, or if the model reported its cost."""
-        if usage.cost or self._found is None:
+        if usage.cost or self._find is None:
             return usage
         from genai_prices import Usage as Counted  # noqa: PLC0415 (as above)
 
-        provider, model = self._found
+        provider, model = self._find
         cached_tokens, write_tokens, _ = _parts(usage, cache_writes)
         counted_usage = Counted(
             input_tokens=usage.input_tokens,

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright_states import Cause, Finish, Usage
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .capabilities import Capabilities
 from .model_settings import ModelSettings
@@ -90,7 +90,7 @@ class ScriptedModel:
 
 def _call_deltas(calls: Sequence[ResponseToolCall]) -> Iterator[ToolCallDelta]:
     for index, call in enumerate(calls):
-        text = call.raw or json.dumps(thawed(call.arguments or {}), ensure_ascii=False)
+        text = call.raw or json.dumps(thaw(call.arguments or {}), ensure_ascii=False)
         for piece in ("", *re.findall(r"\S+\s*|\s+", text)):
             yield ToolCallDelta(index, call.name, piece)
 

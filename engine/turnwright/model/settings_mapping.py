@@ -68,7 +68,7 @@ def check_settings(
             _LOG.warning("model %s: the setting %s is not sent: %s", model.name, name, why)
 
 
-def supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[ModelSettings, dict[str, str]]:
+def select_supported(settings: ModelSettings, capabilities: Capabilities) -> tuple[ModelSettings, dict[str, str]]:
     """Return the settings that these capabilities allow, and the reason for each of the others."""
     names = settings.given.keys() & capabilities.unsupported_settings
     if "thinking" in settings.given and capabilities.thinking is None:
@@ -90,7 +90,7 @@ def map_openai_settings(
 
     These APIs cache prompts by themselves, so `cache` sends nothing: `auto` is what happens anyway.
     """
-    supported_settings, problems = supported(settings, capabilities)
+    supported_settings, problems = select_supported(settings, capabilities)
     if supported_settings.cache not in (None, "auto"):
         problems["cache"] = f"{supported_settings.cache!r} cannot be requested: the provider caches by itself"
     body: dict[str, JsonValue] = {

@@ -34,27 +34,27 @@ _INDENTATION: Final = 24
 _RUN_LENGTH: Final = 4
 
 
-def replaced(text: str, sign: Callable[[str], str]) -> str:
+def replace_invisible(text: str, sign: Callable[[str], str]) -> str:
     """Replace each invisible character by its `sign`. Line feeds, tabs and spaces of any width stay.
 
     Unassigned characters and lone surrogates count as invisible. Joiners and selectors stay where they have an effect:
     one joiner after a character that is not ASCII, one selector after any other character.
     """
 
-    def shown(match: re.Match[str]) -> str:
+    def replace_match(match: re.Match[str]) -> str:
         place, character = match.start(), match[0]
         is_seen = _is_seen(character, text[place - 1 : place]) and not _is_piled_up(text, place)
         return character if is_seen else sign(character)
 
-    return _DOUBTFUL.sub(shown, text)
+    return _DOUBTFUL.sub(replace_match, text)
 
 
-def escaped(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return the text for a terminal, with an escape (`\x1b`, `\u202e`) for each invisible character.
 
     Line feeds and tabs stay. The result may be ambiguous, because backslashes of the text stay too. See `exact`.
     """
-    return text if text.isascii() and text.isprintable() else replaced(text.replace("\r\n", "\n"), escape)
+    return text if text.isascii() and text.isprintable() else replace_invisible(text.replace("\r\n", "\n"), escape)
 
 
 def escape(character: str) -> str:
@@ -74,7 +74,7 @@ def exact(text: str) -> str:
     """
     last = -1  # the end of the last escape
 
-    def written(match: re.Match[str]) -> str:
+    def write_match(match: re.Match[str]) -> str:
         nonlocal last
         run = match[0]
         if run == "\\":
@@ -86,7 +86,7 @@ def exact(text: str) -> str:
         sign, times = escape(run[0]), len(run) - kept_count
         return run[:kept_count] + (f"{sign}{{{times}}}" if times >= _RUN_LENGTH else sign * times)
 
-    return _UNPLAIN.sub(written, text)
+    return _UNPLAIN.sub(write_match, text)
 
 
 def _count_kept(text: str, start: int, run: str, *, behind_escape: bool) -> int:

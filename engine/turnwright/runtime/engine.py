@@ -353,7 +353,7 @@ class Engine(Generic[DepsT]):
         self._work = InProcessTurns(self.store, self.setup, self._hub)
         runtime.bind(self._work)
         #: Drives the turns of this engine: here, or on the workers of its runtime.
-        self._turns = self._work if runtime.embedded else self._submitted()
+        self._turns = self._work if runtime.embedded else self._open_submitted()
         self._in_background: StartedTurns | None = None
         self._sync_loop: SyncLoop | None = None
 
@@ -373,7 +373,7 @@ class Engine(Generic[DepsT]):
         `SessionBusyError`, `TurnConflictError`, `ConfigError` for an agent that cannot run here, and what
         `Driver.drive` raises. How the turn ends is a value.
         """
-        turn_id, supplies = id_of(options), self._supplied(agent, deps)
+        turn_id, supplies = id_of(options), self._make_supplies(agent, deps)
         new_turn = await self._begin(turn_id, agent, prompt, options)
         return cast("TurnResult[OutT]", await self._drive_new(turn_id, new_turn, supplies))
 
@@ -396,7 +396,7 @@ class Engine(Generic[DepsT]):
         """
         from .turn_stream import driven_stream  # noqa: PLC0415 (many programs read no stream)
 
-        turn_id, supplies = id_of(options), self._supplied(agent, deps)
+        turn_id, supplies = id_of(options), self._make_supplies(agent, deps)
         with self._hub.follow(turn_id, subagents=subagents) as events:
             new_turn = await self._begin(turn_id, agent, prompt, options)
             drive = partial(self._drive_new, turn_id, new_turn, supplies)
@@ -404,7 +404,7 @@ class Engine(Generic[DepsT]):
                 async with driven_stream(turn_id, events, drive) as stream:
                     yield cast("TurnStream[OutT]", stream)
                 return
-        async with self._followed(turn_id, 0, drive, subagents={} if subagents else None) as stream:
+        async with self._follow_drive(turn_id, 0, drive, subagents={} if subagents else None) as stream:
             yield cast("TurnStream[OutT]", stream)
 
     async def start(
@@ -421,7 +421,7 @@ class Engine(Generic[DepsT]):
         dropped and when the caller is canceled. `aclose` and the end of the event loop release it, and it can be
         resumed. Takes and raises what `run` does. See docs/rules.md#handles.
         """
-        supplies = self._supplied(agent, deps)
+        supplies = self._make_supplies(agent, deps)
         if self._runtime.embedded:
             turn_id = id_of(options)
             new_turn = await self._begin(turn_id, agent, prompt, options)
@@ -516,8 +516,8 @@ class Engine(Generic[DepsT]):
         has the turn.
         """
         need_root(turn_id)
-        fold, supplies = await self._read(turn_id), self._supplied(agent, deps)
-        return self._typed(
+        fold, supplies = await self._read(turn_id), self._make_supplies(agent, deps)
+        return self._read_typed_output(
             await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
         )
 
@@ -731,16 +731,16 @@ class Engine(Generic[DepsT]):
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
         some interrupts were answered. Raises in the block what `resume` raises.
         """
-        supplies, fold = self._supplied(agent, deps), await self._read(turn_id)
+        supplies, fold = self._make_supplies(agent, deps), await self._read(turn_id)
         below = await unfinished_below(self._open_store, turn_id, fold.facts) if subagents else {}
 
         async def drive() -> TurnResult:
-            return self._typed(
+            return self._read_typed_output(
                 await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
             )
 
         last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
-        async with self._followed(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
+        async with self._follow_drive(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
             yield stream
 
     async def steer(self, turn_id: str, text: str) -> None:
@@ -780,10 +780,10 @@ class Engine(Generic[DepsT]):
         """
         self._need_turn(turn_id)
         below: dict[str, int] | None = {} if subagents else None
-        if wait or self._started(turn_id) is None:
+        if wait or self._find_started(turn_id) is None:
             events = self._follow(turn_id, after, waits=wait, subagents=below)
         else:
-            events = self._follow(turn_id, after, lambda: self._started(turn_id) is not None, subagents=below)
+            events = self._follow(turn_id, after, lambda: self._find_started(turn_id) is not None, subagents=below)
             events = wait_until_idle(events, turn_id, after, partial(current_result, self.store))
         return AsyncValues(events, "async for event in engine.events(...):")
 
@@ -810,7 +810,7 @@ class Engine(Generic[DepsT]):
         if agent is None:
             return await self._typed_by_registry(result)
         need_agent_name(turn_id, (await self._open_store.get(turn_id)).agent, agent.name)
-        return self._typed(result, agent)
+        return self._read_typed_output(result, agent)
 
     async def turns(
         self,
@@ -962,7 +962,9 @@ class Engine(Generic[DepsT]):
         The turn runs only while the next event is awaited. Leaving the block early, or Ctrl-C, releases the turn, which
         can be resumed. Raises what `run_sync` does.
         """
-        return self._iterated(partial(self.stream, agent, prompt, deps=deps, subagents=subagents, **options), "stream")
+        return self._iterate_stream(
+            partial(self.stream, agent, prompt, deps=deps, subagents=subagents, **options), "stream"
+        )
 
     @overload
     def resume_sync(
@@ -1032,7 +1034,7 @@ class Engine(Generic[DepsT]):
         block = partial(
             self.stream_resume, turn_id, answers, deps=deps, subagents=subagents, **named_agent, **signature
         )
-        return self._iterated(block, "stream_resume")
+        return self._iterate_stream(block, "stream_resume")
 
     def answer_sync(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Do what `answer` does, in a program without an event loop. Raises what `answer` and `run_sync` do."""
@@ -1107,7 +1109,7 @@ class Engine(Generic[DepsT]):
         """
         return self._sync.run(method, instead=f"`await engine.{form}`")
 
-    def _iterated(
+    def _iterate_stream(
         self, block: "Callable[[], AbstractAsyncContextManager[TurnStream[OutT]]]", name: str
     ) -> "AbstractContextManager[SyncTurnStream[OutT]]":
         """Return a block of a method of this engine, of that `name`, for a program without an event loop."""
@@ -1116,7 +1118,7 @@ class Engine(Generic[DepsT]):
         open_stream = iterated_stream(self._sync, block, instead=f"`async with engine.{name}(...)`")
         return Block(open_stream, f"with engine.{name}_sync(...) as events:` and in it `for event in events:")
 
-    def _submitted(self) -> "SubmittedTurns":
+    def _open_submitted(self) -> "SubmittedTurns":
         from .submitted_turns import SubmittedTurns  # noqa: PLC0415 (most engines have no runtime)
 
         return SubmittedTurns(self.store, self.setup, self._runtime, self._work)
@@ -1133,19 +1135,19 @@ class Engine(Generic[DepsT]):
         if row.agent != agent.name:
             raise ConfigError(f"turn {turn_id} is a turn of agent {row.agent!r}, not of {agent.name!r}")
         if not self._runtime.embedded:
-            return self._typed(await self._turns.run(turn_id), agent)
-        started_turn = self._started(turn_id)
+            return self._read_typed_output(await self._turns.run(turn_id), agent)
+        started_turn = self._find_started(turn_id)
         if started_turn is None:
             if not await self._work.is_due(turn_id):
-                return self._typed(await current_result(self._open_store, turn_id), agent)
-            started_turn = self._background.start(turn_id, None, self._supplied(agent, deps))
-        return self._typed(await started_turn.wait(), agent)
+                return self._read_typed_output(await current_result(self._open_store, turn_id), agent)
+            started_turn = self._background.start(turn_id, None, self._make_supplies(agent, deps))
+        return self._read_typed_output(await started_turn.wait(), agent)
 
     async def _answer_here(
         self, turn_id: str, agent: AnyAgent, deps: object, answers: Answers, **signature: Unpack[SignatureOptions]
     ) -> None:
         """Answer a paused turn. A task of this engine drives it on, or the workers of its runtime do."""
-        supplies = self._supplied(agent, deps)
+        supplies = self._make_supplies(agent, deps)
         fold = await self._post_answers(turn_id, answers, supplies, **signature)
         if self._runtime.embedded:
             self._background.start(turn_id, None, supplies)
@@ -1237,13 +1239,13 @@ class Engine(Generic[DepsT]):
             result = await self._work.drive_or_wait(turn_id, supplies)
         else:
             result = await self._turns.run(turn_id, new_turn, None, supplies)
-        return self._typed(result, supplies.agent)
+        return self._read_typed_output(result, supplies.agent)
 
     async def _read(self, turn_id: str) -> JournalFold:
         """Read a turn's journal. Raises `TurnNotFoundError`."""
         return await JournalFold.read(self._open_store, turn_id, keep_facts=True)
 
-    def _supplied(self, agent: AnyAgent | None, deps: object) -> Supplied:
+    def _make_supplies(self, agent: AnyAgent | None, deps: object) -> Supplied:
         """Return what a caller supplies. Raises `ConfigError` for wrong or missing dependencies.
 
         From here on, dependencies are `object`: the types of this class have checked that its agents and tools need no
@@ -1261,7 +1263,7 @@ class Engine(Generic[DepsT]):
             self.setup.code_for(fold.turn_id, fold.started.agent, supplies.agent)
             self.setup.need_supplied(fold.turn_id, fold.started, supplies)
 
-    def _typed(self, result: TurnResult, agent: AnyAgent | None) -> TurnResult:
+    def _read_typed_output(self, result: TurnResult, agent: AnyAgent | None) -> TurnResult:
         """Return the result with its answer in the agent's type. Raises `ConfigError` if it no longer fits."""
         type_ = None if agent is None or result.output is None else self.setup.output_of(cast("Agent", agent))
         if type_ is None:
@@ -1279,7 +1281,7 @@ class Engine(Generic[DepsT]):
             return result
         agent = self.setup.agents.get((await self.store.get(result.id)).agent)
         try:
-            return self._typed(result, agent)
+            return self._read_typed_output(result, agent)
         except ConfigError as misfit:
             _LOG.warning("%s; it is returned as JSON", misfit, extra={"turn": result.id})
             return result
@@ -1323,19 +1325,19 @@ class Engine(Generic[DepsT]):
             self._in_background = StartedTurns(self._work, self._hub)
         return self._in_background
 
-    def _started(self, turn_id: str) -> "StartedTurn | None":
+    def _find_started(self, turn_id: str) -> "StartedTurn | None":
         """Return the turn if a task of the engine drives it."""
         return None if self._in_background is None else self._in_background.get(turn_id)
 
     async def _pass_on(self, turn_id: str) -> None:
         """Give the driver of a turn that was just started what was posted before it opened the turn."""
-        started_turn = self._started(turn_id)
+        started_turn = self._find_started(turn_id)
         new_turn = None if started_turn is None else started_turn.new_turn  # its driver may end while the inbox is read
         if new_turn is not None:
             new_turn.claim.waiting = await self.store.inbox(turn_id)
 
     @asynccontextmanager
-    async def _followed(
+    async def _follow_drive(
         self,
         turn_id: str,
         after: int,
@@ -1388,7 +1390,7 @@ class Engine(Generic[DepsT]):
         )
 
     def _is_driven_here(self, turn_id: str) -> bool:
-        started_turn = self._started(turn_id)
+        started_turn = self._find_started(turn_id)
         return self._turns.is_driven(turn_id) or (started_turn is not None and started_turn.new_turn is not None)
 
 

@@ -127,13 +127,13 @@ class InProcessTurns:
         on_claim: Callable[[int], None] | None = None,
     ) -> TurnStatus:
         """See `WorkerApi.drive`."""
-        return await self._reported(turn_id, partial(self._drive, turn_id, segment, abandoned_drivers, on_claim))
+        return await self._report_drive(turn_id, partial(self._drive, turn_id, segment, abandoned_drivers, on_claim))
 
     async def drive_claimed(self, claim: Claim) -> TurnStatus:
         """See `WorkerApi.drive_claimed`."""
-        return await self._reported(claim.turn, partial(self._drive_in_job, claim.turn, claim=claim))
+        return await self._report_drive(claim.turn, partial(self._drive_in_job, claim.turn, claim=claim))
 
-    async def _reported(
+    async def _report_drive(
         self, turn_id: str, drive: Callable[[Callable[[], None] | None], Awaitable[TurnResult | None]]
     ) -> TurnStatus:
         """Drive a turn, report it to the listener, and return the turn's status."""
@@ -245,7 +245,7 @@ class InProcessTurns:
     async def pending(self, *, idle: float = 0.0, most: int | None = None) -> Sequence[Job]:
         """See `WorkerApi.pending`."""
         jobs: list[Job] = []
-        for row in await self._found(self._sweep.due(idle=idle, limit=most)):
+        for row in await self._await_due(self._sweep.due(idle=idle, limit=most)):
             try:
                 jobs.append(await self.job(row.id))
             except TurnNotFoundError:
@@ -256,9 +256,9 @@ class InProcessTurns:
 
     async def claim_due(self, limit: int, skipped: Collection[str] = ()) -> Sequence[DueTurn]:
         """See `WorkerApi.claim_due`."""
-        return await self._found(self._store.due(self._setup.now(), limit=limit, skipped=skipped, claim=True))
+        return await self._await_due(self._store.due(self._setup.now(), limit=limit, skipped=skipped, claim=True))
 
-    async def _found(self, search: Awaitable[Sequence[_T]]) -> Sequence[_T]:
+    async def _await_due(self, search: Awaitable[Sequence[_T]]) -> Sequence[_T]:
         """Wait for due turns. The listener receives that the store cannot be reached."""
         try:
             return await search

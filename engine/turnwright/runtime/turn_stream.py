@@ -137,12 +137,12 @@ def iterated_stream(
     streams: list[TurnStream[OutT]] = []
 
     @asynccontextmanager
-    async def opened() -> AsyncIterator[TurnStream[OutT]]:
+    async def open_stream() -> AsyncIterator[TurnStream[OutT]]:
         async with block() as stream:
             streams.append(stream)
             yield stream
 
-    with loop.stream(opened, instead=instead) as events:
+    with loop.stream(open_stream, instead=instead) as events:
         yield SyncTurnStream(streams[0], events)
 
 

@@ -145,7 +145,7 @@ class MemoryStore:
         return Claim(turn=new.id, epoch=turn.epoch, seq=len(facts))
 
     async def claim(self, turn_id: str, *, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
-        turn = self._stored(turn_id)
+        turn = self._find_turn(turn_id)
         if turn_id in self._driven and not abandoned.covers(turn.owner or NOBODY, turn.epoch):
             raise TurnBusyError(turn_id, "this process")
         has_crashed = turn.owner is not None
@@ -190,13 +190,13 @@ class MemoryStore:
         return list(turn.inbox.values()) if turn.inbox else []
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        return list(enumerate(self._stored(turn_id).facts[after:], start=after + 1))
+        return list(enumerate(self._find_turn(turn_id).facts[after:], start=after + 1))
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
-        return self._stored(turn_id).claim_spans
+        return self._find_turn(turn_id).claim_spans
 
     async def get(self, turn_id: str) -> TurnRow:
-        return self._stored(turn_id).row
+        return self._find_turn(turn_id).row
 
     def has(self, turn_id: str) -> bool:
         return turn_id in self._turns
@@ -252,13 +252,13 @@ class MemoryStore:
         return self._delete([*self._by_session[session]])
 
     async def is_driven(self, turn_id: str) -> bool:
-        self._stored(turn_id)
+        self._find_turn(turn_id)
         return turn_id in self._driven
 
     async def post(self, *items: InboxItem) -> tuple[InboxItem, ...]:
         if not items:
             return ()
-        turn = self._stored(addressee(items))
+        turn = self._find_turn(addressee(items))
         inbox = turn.inbox
         blocking = conflicting_items(inbox.values(), items)
         if not blocking:
@@ -316,7 +316,7 @@ class MemoryStore:
         return poll_for_changes(turn_id)
 
     async def delete(self, turn_id: str) -> int:
-        self._stored(turn_id)
+        self._find_turn(turn_id)
         return self._delete([turn_id])
 
     def _notify(self, turn_id: str, facts: Sequence[Fact], seq: int, at: float) -> None:
@@ -375,7 +375,7 @@ class MemoryStore:
     async def annotate(self, *annotations: "Annotation") -> None:
         """See `AnnotationStore.annotate`."""
         for annotation in annotations:
-            self._stored(annotation.turn)
+            self._find_turn(annotation.turn)
         for annotation in annotations:
             self._annotations.setdefault(annotation.turn, {})[annotation.kind, annotation.name] = annotation
 
@@ -415,7 +415,7 @@ class MemoryStore:
                     del self._by_session[session], self._sessions[session]
         return len(family)
 
-    def _stored(self, turn_id: str) -> _StoredTurn:
+    def _find_turn(self, turn_id: str) -> _StoredTurn:
         if turn_id not in self._turns:
             raise TurnNotFoundError(turn_id)
         return self._turns[turn_id]

@@ -123,7 +123,7 @@ class MemorySummaries(SqliteSummaries):
             new += [row for row in rows if row.number > self._newest]
             if before <= self._newest or limit is None:
                 break
-        changed_rows = [row async for row in self._changed()]
+        changed_rows = [row async for row in self._read_changes()]
         with immediate(self._db):
             self._copy(reversed(new))
             for row in changed_rows:
@@ -138,7 +138,7 @@ class MemorySummaries(SqliteSummaries):
             else:
                 self._live.pop(row.id, None)
 
-    async def _changed(self) -> AsyncIterator[TurnRow]:
+    async def _read_changes(self) -> AsyncIterator[TurnRow]:
         """Yield the rows that have changed of turns that had not ended, and forget deleted ones."""
         for turn, old_row in [*self._live.items()]:
             try:

@@ -76,7 +76,7 @@ def turn_row(row: Columns) -> TurnRow:
             _expiry(due_at) if state == State.PAUSED else None,
         )
         if live not in (0, 1) or bool(live) is not (status.outcome is None):
-            raise _damaged("live", live)
+            raise _make_damage_error("live", live)
         epoch = _count("epoch", epoch)
         return TurnRow(
             _text("id", turn),
@@ -212,7 +212,7 @@ def requests_of(rows: Iterable[Sequence[Any]]) -> list[InboxItem]:
     return items
 
 
-def claimed(turn: str, row: Sequence[Any], where: str) -> tuple[int, str | None, int]:
+def read_claim(turn: str, row: Sequence[Any], where: str) -> tuple[int, str | None, int]:
     """Return epoch, owner and last seq of a turn that a driver is claiming. Raises `UnreadableTurnError`."""
     epoch, owner, seq = row
     try:
@@ -223,38 +223,38 @@ def claimed(turn: str, row: Sequence[Any], where: str) -> tuple[int, str | None,
 
 def _item(turn: object, name: object, kind: object, payload: object) -> InboxItem:
     if kind not in set(InboxKind):
-        raise _damaged("kind", kind)
+        raise _make_damage_error("kind", kind)
     return InboxItem(_text("turn", turn), _text("id", name), InboxKind(str(kind)), _text("payload", payload))
 
 
 def _state(value: object) -> State:
     if (state := _STATES.get(value)) is None:
-        raise _damaged("state", value)
+        raise _make_damage_error("state", value)
     return state
 
 
 def _why(value: object) -> EndReason:
     if (reason := _REASONS.get(value)) is None:
-        raise _damaged("reason", value)
+        raise _make_damage_error("reason", value)
     return reason
 
 
 def _text(name: str, value: object) -> str:
     if isinstance(value, str) and (value.isascii() or _is_text(value)):
         return value
-    raise _damaged(name, value)
+    raise _make_damage_error(name, value)
 
 
 def _expiry(value: object) -> float | None:
     if value is None or type(value) is float:
         return value
-    raise _damaged("due_at", value)
+    raise _make_damage_error("due_at", value)
 
 
 def _count(name: str, value: object) -> int:
     if type(value) is int and 0 <= value < _MOST:
         return value
-    raise _damaged(name, value)
+    raise _make_damage_error(name, value)
 
 
 def _time(name: str, value: object) -> float:
@@ -262,7 +262,7 @@ def _time(name: str, value: object) -> float:
         return value
     if isinstance(value, int) and is_time(value):
         return float(value)
-    raise _damaged(name, value)
+    raise _make_damage_error(name, value)
 
 
 def _is_text(value: object) -> bool:
@@ -294,7 +294,7 @@ def _order(value: object) -> int:
     return -_LARGEST if value is None else _LARGEST
 
 
-def _damaged(name: str, value: object) -> ValueError:
+def _make_damage_error(name: str, value: object) -> ValueError:
     if value is None:
         return ValueError(f"{name} is missing")
     return ValueError(f"{name} is damaged ({cut_after(ascii(value), _QUOTED, '...')})")

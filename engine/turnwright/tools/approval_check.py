@@ -15,7 +15,7 @@ from turnwright.errors import ConfigError
 from .context import NeedsPersonError, ToolContext
 from .errors import ToolError, describe, holds
 from .schema import hints_of, is_context
-from .timing import limited
+from .timing import limit_block
 
 _ARGUMENTS: Final = "arguments"
 _OUR_NAMES: Final = frozenset({"context", "ctx", _ARGUMENTS})
@@ -75,7 +75,7 @@ class ApprovalCheck:
         False. `NeedsPersonError` passes through: the function may ask a question itself.
         """
         call = self._bind_call(values, plain, context)
-        with limited(self._timeout, tool) as limit:
+        with limit_block(self._timeout, tool) as limit:
             try:
                 verdict = await self._await_verdict(call)
                 # A late verdict is possible: the function swallowed its cancellation, or kept the event loop busy.

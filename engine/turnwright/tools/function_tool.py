@@ -95,8 +95,8 @@ class FunctionTool(Tool[DepsT_contra], Generic[F_co, DepsT_contra]):
         """Return the coerced arguments as JSON values, with defaults; raises `ToolInputError`."""
         return self._arguments.plain(arguments)
 
-    def _offered(self) -> Mapping[str, bool]:
-        return dict.fromkeys(super()._offered(), True)  # `complete` fills in the defaults
+    def _list_offered(self) -> Mapping[str, bool]:
+        return dict.fromkeys(super()._list_offered(), True)  # `complete` fills in the defaults
 
     async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Call the function. A function that is not async runs in a thread, which continues after a timeout."""

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from turnwright._base.frozen import count_values
 from turnwright._base.words import cut
 from turnwright.errors import ConfigError
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .errors import ToolInputError
 
@@ -56,7 +56,7 @@ class ArgumentCheck:
             self._validator = Draft202012Validator(self._schema)
         faults = [
             f"- {fault.json_path}: {_words(fault.message, str(fault.validator), fault.validator_value)}"
-            for fault in self._validator.iter_errors(thawed(arguments))
+            for fault in self._validator.iter_errors(thaw(arguments))
         ]
         if faults:
             more_lines = [f"- and {len(faults) - _MOST_FAULTS} more"] if len(faults) > _MOST_FAULTS else []
@@ -67,7 +67,7 @@ class _Part:
     """The part of a schema that is checked: empty for a schema that is too large."""
 
     def __init__(self, schema: Mapping[str, JsonValue]) -> None:
-        self._whole = thawed(schema)
+        self._whole = thaw(schema)
         self._budget = _MOST_OF_A_SCHEMA
         part = self._of(self._whole, (), 0)
         self.schema: dict[str, JsonValue] = part if self._budget >= 0 and isinstance(part, dict) else {}

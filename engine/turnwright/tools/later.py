@@ -13,7 +13,7 @@ from turnwright.message import FilePart
 from turnwright_states import InterruptKind
 from turnwright_states.inputs import GivenResult
 from turnwright_states.payload import plain as plain_value
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolInputError
@@ -24,7 +24,7 @@ from .result import (
     STRUCTURED_LIMIT,
     NotJsonError,
     ToolResult,
-    bounded,
+    bound_result,
     json_size,
     plain,
     to_result,
@@ -145,7 +145,7 @@ class ExternalTool(Tool):
             raise ConfigError(f"tool {self.name}: needs_approval: the journal keeps no function: give True or False")
         ask = self._wait.ask
         options: dict[str, JsonValue] = {
-            "output_schema": None if ask.schema is None else {**thawed(ask.schema)},
+            "output_schema": None if ask.schema is None else {**thaw(ask.schema)},
             "otherwise": to_builtins(ask.otherwise, enc_hook=plain_value),
             "needs_approval": self.always_asks or None,
             "approvers": None if self.approvers == 1 else self.approvers,
@@ -155,7 +155,7 @@ class ExternalTool(Tool):
         declaration: dict[str, JsonValue] = {
             "name": self.name,
             "description": self.description,
-            "parameters": {**thawed(self.parameters)},
+            "parameters": {**thaw(self.parameters)},
             "expires_in": ask.expires_in,
         }
         return declaration | {option: value for option, value in options.items() if value is not None}
@@ -163,7 +163,7 @@ class ExternalTool(Tool):
     @classmethod
     def of_json(cls, declaration: Mapping[str, JsonValue]) -> Self:
         """Return the tool that `to_json` wrote. Raises `ConfigError`, `TypeError` and `ValueError` for other data."""
-        options: dict[str, Any] = {**thawed(declaration)}
+        options: dict[str, Any] = {**thaw(declaration)}
         if "otherwise" in options:
             options["otherwise"] = read_result(convert(options["otherwise"], GivenResult))
         return cls(**options)
@@ -275,10 +275,10 @@ def give_result(value: JsonValue | ToolResult, *, error: bool = False) -> GivenR
         size_of_data = json_size(result.structured)
         raise ValueError(f"the result has {size_of_data:,} bytes of data; the limit: {STRUCTURED_LIMIT:,}")
     if result.structured is not None and size > RESULT_LIMIT and not isinstance(value, ToolResult):
-        result, size = ToolResult(bounded(result).text, result.structured), 0  # the text only repeats the data
+        result, size = ToolResult(bound_result(result).text, result.structured), 0  # the text only repeats the data
     if size > RESULT_LIMIT:
         raise ValueError(f"the result has {size:,} bytes of text; the limit: {RESULT_LIMIT:,}")
-    if bounded(result).files != result.files:
+    if bound_result(result).files != result.files:
         raise ValueError(f"the files of the result are too many or too large; the limit: {FILES_LIMIT:,} bytes")
     files = tuple(file.kept() for file in result.files)
     return GivenResult(text=result.text, error=error, structured=result.structured, files=files)
@@ -287,7 +287,7 @@ def give_result(value: JsonValue | ToolResult, *, error: bool = False) -> GivenR
 def read_result(given_result: GivenResult) -> ToolResult:
     """Return a result from outside as a tool would have returned it."""
     files = tuple(FilePart.of_json(dict(file)) for file in given_result.files)
-    return ToolResult(given_result.text, thawed(given_result.structured), files)
+    return ToolResult(given_result.text, thaw(given_result.structured), files)
 
 
 def find_misfit(schema: Mapping[str, JsonValue], given_result: GivenResult) -> str:
@@ -299,7 +299,7 @@ def find_misfit(schema: Mapping[str, JsonValue], given_result: GivenResult) -> s
         return ""
     from jsonschema.exceptions import best_match  # noqa: PLC0415 (few results have a schema, and it is slow to import)
 
-    value = given_result.text if given_result.structured is None else thawed(given_result.structured)
+    value = given_result.text if given_result.structured is None else thaw(given_result.structured)
     fault = best_match(_validator(schema, "output_schema").iter_errors(value))
     if fault is None:
         return ""
@@ -358,7 +358,7 @@ def _validator(schema: Mapping[str, JsonValue], place: str) -> "Draft202012Valid
         from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
     except ModuleNotFoundError:
         raise ConfigError(f"{place} needs jsonschema: pip install 'turnwright[schema]'") from None
-    plain_schema = thawed(schema)
+    plain_schema = thaw(schema)
     try:
         Draft202012Validator.check_schema(plain_schema)
     except SchemaError as error:

@@ -204,7 +204,7 @@ def to_result(value: object) -> ToolResult:
     return ToolResult(to_text(value))
 
 
-def bounded(result: ToolResult) -> ToolResult:
+def bound_result(result: ToolResult) -> ToolResult:
     """Return the result within the limits. Notices come first in its text, where a cut cannot remove them."""
     if result.structured is None and not result.files:
         text = result.text
@@ -215,7 +215,7 @@ def bounded(result: ToolResult) -> ToolResult:
     notices: list[str] = []
     data = result.structured
     if data is not None:
-        size = len(_dumped(data))
+        size = len(_dump(data))
         if size > STRUCTURED_LIMIT:
             data = None
             notices.append(
@@ -247,7 +247,7 @@ def _select_files(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list
 def plain(value: object) -> JsonValue:
     """Return a copy of the value as plain JSON data, so that later changes to the value have no effect."""
     try:
-        plain: JsonValue = json.loads(_dumped(value))
+        plain: JsonValue = json.loads(_dump(value))
     except RecursionError:
         raise NotJsonError(_too_deep()) from None
     except (TypeError, ValueError) as error:
@@ -259,10 +259,10 @@ def plain(value: object) -> JsonValue:
 
 def json_size(value: object) -> int:
     """Return the bytes of a value as compact JSON."""
-    return len(_dumped(value))
+    return len(_dump(value))
 
 
-def _dumped(value: object) -> bytes:
+def _dump(value: object) -> bytes:
     return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
 
 

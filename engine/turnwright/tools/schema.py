@@ -172,9 +172,9 @@ class Arguments:
         lines = [f"- {problem}" for problem in unique[:_SHOWN_PROBLEMS]] + (
             [f"- and {hidden_count} more"] if hidden_count > 0 else []
         )
-        return "\n".join(["invalid arguments:", *lines, f"Expected: {self._expected()}."])
+        return "\n".join(["invalid arguments:", *lines, f"Expected: {self._describe_expected()}."])
 
-    def _expected(self) -> str:
+    def _describe_expected(self) -> str:
         properties = cast("dict[str, dict[str, JsonValue]]", self.schema["properties"])
         required_names = cast("list[str]", self.schema.get("required", []))
         definitions = cast("dict[str, dict[str, JsonValue]]", self.schema.get("$defs", {}))

@@ -55,7 +55,7 @@ class _ScopeClock:
         self.move(math.inf if self.seconds is None else now + self.seconds)
 
 
-def limited(seconds: float | None, subject: object = None) -> "AbstractContextManager[anyio.CancelScope | None]":
+def limit_block(seconds: float | None, subject: object = None) -> "AbstractContextManager[anyio.CancelScope | None]":
     """Limit a block to so many seconds; None means no limit. A late block is canceled without an error.
 
     The context value is the limiting scope. It is None without a limit, and if a runner limits the call of `subject`.

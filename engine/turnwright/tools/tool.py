@@ -19,14 +19,14 @@ from turnwright.errors import ConfigError, Retry, known_options, need_function, 
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.limits import MAX_APPROVERS, TOOL_TIMEOUT
-from turnwright_states.payload import frozen, thawed
+from turnwright_states.payload import freeze, thaw
 
 from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolError, ToolFailedError, ToolInputError, ToolTimeoutError, describe, find_error, holds
 from .loop_handle import in_event_loop
 from .rate_limiter import Rate, RateLimiter
 from .result import NotJsonError, ToolResult, to_result
-from .timing import limited
+from .timing import limit_block
 
 if TYPE_CHECKING:
     from .approval_check import ApprovalCheck
@@ -159,7 +159,7 @@ class Tool(ABC, Generic[DepsT_contra]):
             raise ConfigError(f"tool {name}: parameters: {fault}")
         self.name = name
         self.description = description
-        self.parameters = frozen(parameters)
+        self.parameters = freeze(parameters)
         #: Whether the tool sets its `timeout` itself. Otherwise the turn's `tool_timeout` precedes it.
         self.has_own_timeout = timeout is not NOT_GIVEN
         self.timeout = TOOL_TIMEOUT if isinstance(timeout, NotGiven) else _seconds(name, "timeout", timeout)
@@ -183,7 +183,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         if not isinstance(needs_approval, bool):
             from . import approval_check as checks  # noqa: PLC0415 (few tools have an approval function)
 
-            self._check = checks.ApprovalCheck(name, needs_approval, self._offered(), self.timeout)
+            self._check = checks.ApprovalCheck(name, needs_approval, self._list_offered(), self.timeout)
         self._loop_key = loop_key
         #: Whether the function `loop_key` is async, so that `awaited_loop_key` returns its keys.
         self.has_async_key = inspect.iscoroutinefunction(loop_key) or inspect.iscoroutinefunction(
@@ -225,7 +225,7 @@ class Tool(ABC, Generic[DepsT_contra]):
 
         This class returns the arguments unchanged, for tools that validate elsewhere.
         """
-        return {**thawed(arguments)}
+        return {**thaw(arguments)}
 
     def plain(self, arguments: Mapping[str, JsonValue]) -> Mapping[str, JsonValue]:
         """Return a copy of the arguments for `loop_key`; raises `ToolInputError`."""
@@ -303,7 +303,7 @@ class Tool(ABC, Generic[DepsT_contra]):
         Raises `ToolInputError`, `ToolTimeoutError`, with `context.abort_signal` set, and the errors of `run_unlimited`.
         """
         values = self.parse(arguments)
-        with limited(self.timeout, self):
+        with limit_block(self.timeout, self):
             return await self.run_unlimited(values, context)
         context.abort_signal.set()
         raise ToolTimeoutError(f"{self.name} did not finish within {self.timeout:g} s; part of its work may be done")
@@ -355,7 +355,7 @@ class Tool(ABC, Generic[DepsT_contra]):
     async def execute(self, values: Mapping[str, object], context: ToolContext[DepsT_contra]) -> object:
         """Do the work of one call with the values from `parse`. The return value becomes a `ToolResult`."""
 
-    def _offered(self) -> Mapping[str, bool]:
+    def _list_offered(self) -> Mapping[str, bool]:
         """Return the names of the arguments, and whether each call has a value for them."""
         properties, required_names = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}

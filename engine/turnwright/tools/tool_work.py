@@ -16,14 +16,14 @@ from turnwright_states import Call, CallSettledInput, CallStartedInput, CallStat
 from turnwright_states.construct import construct_unchecked
 from turnwright_states.facts import Answered
 from turnwright_states.inputs import CallQuestion
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .batch_context import BatchContext, Failed, Values
 from .context import AbortSignal, Ask, GivenAnswer, NeedsPersonError, ProgressLine, ToolContext
 from .errors import ToolError, ToolFailedError, ToolTimeoutError, describe, holds
 from .job_tasks import in_tasks
 from .loop_handle import in_event_loop
-from .result import ToolResult, bounded
+from .result import ToolResult, bound_result
 from .timing import CLOCK, noting_wait
 from .tool import Tool
 from .work_item import JobOutcome, Outcome, WorkItem
@@ -243,7 +243,7 @@ def context_of(
         attempt=max(call.attempt, 1),
         answers=_order_answers(call.answers) if call.answers else (),
         grants=batch.grants,
-        kept=thawed(call.kept),
+        kept=thaw(call.kept),
         abort_signal=abort or AbortSignal(),
         _line=line or ProgressLine(),
         _callback=batch.callback,
@@ -276,7 +276,7 @@ def make_result(
     retry: bool = False,
 ) -> CallSettledInput:
     """Return the input that settles a call with this result. It is the turn's answer if it says so, or with `final`."""
-    result = bounded(result)
+    result = bound_result(result)
     return construct_unchecked(
         CallSettledInput,
         call=call.id,

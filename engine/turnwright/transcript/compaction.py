@@ -21,7 +21,7 @@ _CHARACTERS: Final = 4
 _FILE_TOKENS: Final = 1500
 
 
-def compacted(
+def compact_history(
     history: Sequence[Message], closed_messages: Sequence[Message], compactions: Compactions
 ) -> tuple[tuple[Message, ...], int]:
     """Return what replaces the history and the first closed messages of a turn, and how many of these it replaces.

@@ -8,7 +8,7 @@ from msgspec import structs
 from turnwright.message import Message, ReasoningPart
 
 from .compaction import Size, size_of
-from .pairing import check_pairing, renamed
+from .pairing import check_pairing, rename_calls
 
 
 class History(NamedTuple):
@@ -35,7 +35,7 @@ class History(NamedTuple):
     def followed_by(self, messages: Sequence[Message]) -> "History":
         """Return this history with more messages, which are paired among themselves. Raises `UnpairedError`."""
         check_pairing(messages)
-        new = renamed(messages, self.calls)
+        new = rename_calls(messages, self.calls)
         return History(
             (*self.messages, *new),
             (*self.sent_messages, *[message for message in new if message.says_something]),
@@ -44,7 +44,7 @@ class History(NamedTuple):
         )
 
 
-def unsigned(message: Message) -> Message:
+def drop_signatures(message: Message) -> Message:
     """Return the message without the signatures of another model, which other providers reject."""
     if not any(isinstance(part, ReasoningPart) and part.details for part in message.parts):
         return message

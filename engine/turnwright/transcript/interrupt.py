@@ -11,7 +11,7 @@ from turnwright_states import facts as f
 from turnwright_states.amounts import format_number
 from turnwright_states.fact import PublicFields, allow
 from turnwright_states.inputs import GivenResult
-from turnwright_states.payload import frozen, thawed
+from turnwright_states.payload import freeze, thaw
 
 JsonLine = dict[str, JsonValue]
 _NO_TIMES: Final[Mapping[str, float]] = {}
@@ -110,7 +110,7 @@ class Interrupt:
             kind=interrupt.kind,
             tool=interrupt.tool,
             question=interrupt.question or default_question(interrupt.tool, interrupt.kind),
-            arguments=None if arguments is None else frozen(dict(arguments)),
+            arguments=None if arguments is None else freeze(dict(arguments)),
             choices=interrupt.choices,
             grant=interrupt.grant,
             expires_at=interrupt.expires_at,
@@ -120,7 +120,7 @@ class Interrupt:
             approved_by=interrupt.approved_by,
             approvals_so_far=answers,
             otherwise=interrupt.otherwise,
-            schema=None if interrupt.schema is None else frozen(dict(interrupt.schema)),
+            schema=None if interrupt.schema is None else freeze(dict(interrupt.schema)),
             restricted=interrupt.restricted,
             rules=tuple(verdict.rule for verdict in interrupt.rules),
             turn_started_at=started_at,
@@ -149,7 +149,7 @@ class Interrupt:
         if self.question:
             line["question"] = self.question
         if self.arguments is not None and self.kind is not InterruptKind.QUESTION:
-            line["arguments"] = thawed(self.arguments)
+            line["arguments"] = thaw(self.arguments)
         if self.progress is not None:
             line["progress"] = {name: value for name, value in asdict(self.progress).items() if value not in (None, "")}
         line["choices"] = list(self.choices)

@@ -48,7 +48,7 @@ class OutputType:
         self._adapter: TypeAdapter[Any] | None = None
         self._json_validator: Callable[[str], object] | None = None
         if type_ is not None:
-            self._adapter = self._adapted(type_)
+            self._adapter = self._make_adapter(type_)
             schema = schema or self._schema_of(self._adapter)
         elif schema is None:
             raise ConfigError(f"agent {agent!r}: a typed answer needs an output_type or an output_schema")
@@ -57,7 +57,7 @@ class OutputType:
         if self._adapter is None:
             _ = self._validator  # a wrong schema fails now, not in the middle of a turn
 
-    def _adapted(self, type_: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (any type that pydantic reads)
+    def _make_adapter(self, type_: Any) -> TypeAdapter[Any]:  # noqa: ANN401 (any type that pydantic reads)
         if isinstance(type_, str):  # a forward reference, for pydantic
             why = "is a name: give the type itself; only a file of agents names one"
             raise ConfigError(f"agent {self._agent!r}: output_type: {type_!r:.80} {why}")

@@ -99,7 +99,7 @@ def check_pairing(messages: Sequence[Message]) -> None:
     Paired().followed_by(messages)
 
 
-def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
+def repair_pairs(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     """Return the messages with exactly one result after each call, and a note for each change.
 
     A paired list is returned unchanged. Otherwise results are moved to their calls, in call order, and other messages
@@ -115,7 +115,7 @@ def repaired(messages: Sequence[Message]) -> tuple[list[Message], list[str]]:
     return list(messages), []
 
 
-def renamed(messages: Iterable[Message], id_count: int = 0) -> list[Message]:
+def rename_calls(messages: Iterable[Message], id_count: int = 0) -> list[Message]:
     """Return the messages of earlier turns with new call ids, so that none equals an id of the current turn.
 
     A result keeps its call. A result without a call gets an id that no call has. The messages follow others, in which
@@ -162,7 +162,7 @@ class _Repair:
         spoke = -1
         for number, message in enumerate(messages):
             self._note_results(number, message, answers, spoke)
-            message_without_results = self._rest(number, message)
+            message_without_results = self._without_stray_calls(number, message)
             if message_without_results is not None:
                 self.repaired_messages.append(message_without_results)
                 self._answer(number, message_without_results)
@@ -184,7 +184,7 @@ class _Repair:
             elif message.role != "tool" or len(results) > 1 or call_place[0] != spoke:
                 self._note(number, f"the result of {part.call!r} is moved to its call in message {call_place[0]}")
 
-    def _rest(self, number: int, message: Message) -> Message | None:
+    def _without_stray_calls(self, number: int, message: Message) -> Message | None:
         """Return a message without results, and without calls outside of an assistant message."""
         misplaced_calls = message.calls if message.role != "assistant" else ()
         for call in misplaced_calls:

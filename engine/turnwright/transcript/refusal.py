@@ -124,7 +124,7 @@ def _list_contents(messages: Sequence[Message]) -> str:
     return f"{text}. Calls that ran: {', '.join(names)}{suffix}; do not assume their results" if names else text
 
 
-def shortened(messages: Sequence[Message], refusals: int) -> list[Message]:
+def shorten_messages(messages: Sequence[Message], refusals: int) -> list[Message]:
     """Return accepted messages as they are sent after so many refusals in a row.
 
     What a model accepted once, another model or a changed provider may refuse. So after the second refusal files and

@@ -13,9 +13,9 @@ from turnwright.model.protocol import ModelRequest, OutputFormat
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 
-from .compaction import Size, compacted, size_of
-from .history import History, unsigned
-from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repaired
+from .compaction import Size, compact_history, size_of
+from .history import History, drop_signatures
+from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repair_pairs
 from .transcript import Transcript
 from .wording import budget_text, conclude_instruction, hint_text, prompt
 
@@ -130,7 +130,9 @@ class Conversation:
         """Begin the sent messages anew. A history was checked before, the messages of a compaction were not."""
         transcript = self._transcript
         #: What comes before the closed messages from `_replaced_count` on: the history, or what compactions made of it.
-        self._base, self._replaced_count = compacted(self._history.messages, transcript.closed, transcript.compactions)
+        self._base, self._replaced_count = compact_history(
+            self._history.messages, transcript.closed, transcript.compactions
+        )
         self._taken_count, self._compactions = self._replaced_count, transcript.compactions
         #: The instructions, the history and the first `_taken_count` closed messages, without blank ones.
         self._paired = Paired((*self._instructions, *(() if self._compactions else self._history.sent_messages)))
@@ -228,7 +230,7 @@ class Conversation:
         """Return `unsigned(message)`, the same object each time, which encoders find in their caches."""
         entry = self._plain.get(id(message))
         if entry is None or entry[0] is not message:
-            entry = self._plain[id(message)] = message, unsigned(message)
+            entry = self._plain[id(message)] = message, drop_signatures(message)
         return entry[1]
 
     def _make_call_texts(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
@@ -271,7 +273,7 @@ class Conversation:
         if self._mode == "reject":
             check_pairing(request_messages)
             return tuple(request_messages)
-        request_messages, notes = repaired(request_messages)
+        request_messages, notes = repair_pairs(request_messages)
         for note in notes:
             _LOG.warning("turn %s: a request is repaired: %s", self._turn_id, note, extra={"turn": self._turn_id})
         return tuple(request_messages)

@@ -39,7 +39,7 @@ from turnwright_states import (
 )
 from turnwright_states import facts as f
 from turnwright_states.inputs import is_blank
-from turnwright_states.payload import FrozenDict, thawed
+from turnwright_states.payload import FrozenDict, thaw
 from turnwright_states.verdict import Broken, Effect
 
 from .part_seq import FACT, FIRST_MESSAGE, SLOT, StepFacts, files_at, kept_seq
@@ -215,7 +215,7 @@ class Transcript:
         """
         messages, steps, step = [*self.closed], self._steps, self._step
         if step is not None or self._open:
-            parts = self._withheld(UNCHECKED) if self._in_review else self._open
+            parts = self._withhold_text(UNCHECKED) if self._in_review else self._open
             if step is not None:
                 step.place = len(messages)
                 steps = [*steps, step]
@@ -247,7 +247,7 @@ class Transcript:
             return None
         if self._start_fact is None or "output_schema" not in self._start_fact.agent:
             return self.text
-        return None if self.accepted is None else thawed(self.accepted.output)
+        return None if self.accepted is None else thaw(self.accepted.output)
 
     @property
     def results(self) -> Mapping[str, ToolResultPart]:
@@ -478,13 +478,13 @@ class Transcript:
                 Broken(guardrail.name, "end", None if call is None else str(call), evidence, guardrail.message),
             )
         if has_reply and checks in ("input", "history", "output", "rule"):
-            self._open, self._in_review = self._withheld(text), False
+            self._open, self._in_review = self._withhold_text(text), False
         if checks != "output":
             return []
         self.text = text
         return [] if has_reply else [text]
 
-    def _withheld(self, text: str) -> tuple[AnyPart, ...]:
+    def _withhold_text(self, text: str) -> tuple[AnyPart, ...]:
         """Return the parts of the open step, with `text` in place of the reply in review."""
         assert self.reply is not None  # noqa: S101 (it is in review)
         return withheld_parts(self._open, text, {call.id for call in self.reply.calls if call.output})
@@ -533,7 +533,7 @@ class Transcript:
         """Return the text part of an answer that a call gave, and take its text."""
         if self._direct is None:
             assert self.accepted is not None  # noqa: S101 (else no call gave the answer)
-            self.text = json.dumps(thawed(self.accepted.output), ensure_ascii=False)
+            self.text = json.dumps(thaw(self.accepted.output), ensure_ascii=False)
             return []
         self.text = self._direct
         return [TextPart(seq=at + SLOT, text=self.text)]
@@ -552,7 +552,7 @@ class Transcript:
     def _close(self) -> None:
         """Close the open step: its messages will not change any more. A reply without a verdict is withheld."""
         if self._in_review:
-            self._open, self._in_review = self._withheld(UNCHECKED), False
+            self._open, self._in_review = self._withhold_text(UNCHECKED), False
         if self._step is not None:
             self._step.place = len(self.closed)
             self._steps.append(self._step)

@@ -19,7 +19,7 @@ from turnwright.status import LIMITS, limit_reached, list_names
 from turnwright_states import REASONS, CallStatus, EndReason, Limits, Turn
 from turnwright_states.facts import CallMade, ModelReplied, Notice
 from turnwright_states.inputs import is_blank
-from turnwright_states.payload import FrozenDict, thawed
+from turnwright_states.payload import FrozenDict, thaw
 from turnwright_states.state import Stall
 
 _NO_ARGUMENTS: Final[FrozenDict[JsonValue]] = FrozenDict()
@@ -101,7 +101,7 @@ def no_answer(turn: Turn) -> str:
 
 def changed_arguments(arguments: Mapping[str, JsonValue]) -> str:
     """Return what the model reads before the result of a call that a person approved with other arguments."""
-    text = cut_clean(json.dumps(thawed(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
+    text = cut_clean(json.dumps(thaw(arguments), ensure_ascii=False), _SHOWN_ARGUMENTS)
     return f"[a person approved this call with other arguments: {text}]\n\n"
 
 
@@ -177,10 +177,10 @@ def withheld_parts(parts: Sequence[AnyPart], text: str, answers: Collection[str]
 
     `answers` has the ids of the calls that are typed answers: they lose their arguments.
     """
-    return tuple([_withheld(part, text, answers) for part in parts if not isinstance(part, ReasoningPart)])
+    return tuple([_withhold_part(part, text, answers) for part in parts if not isinstance(part, ReasoningPart)])
 
 
-def _withheld(part: AnyPart, text: str, answers: Collection[str]) -> AnyPart:
+def _withhold_part(part: AnyPart, text: str, answers: Collection[str]) -> AnyPart:
     if isinstance(part, TextPart):
         return TextPart(seq=part.seq, text=text)
     return replace(part, arguments=_NO_ARGUMENTS) if isinstance(part, ToolCallPart) and part.id in answers else part

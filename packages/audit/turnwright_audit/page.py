@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright._base.words import count, money
-from turnwright.privacy.invisible import escaped
+from turnwright.privacy.invisible import escape_invisible
 from turnwright.status import LIMITS
 from turnwright_states.rules import RuleList
 
@@ -68,7 +68,7 @@ class _Page:
         self._labeled = totals.succeeded + totals.failed > 0
 
     def _text(self, text: str) -> str:
-        return escape(escaped(self._hide(text)))
+        return escape(escape_invisible(self._hide(text)))
 
     def head(self, files: int) -> Iterator[str]:
         totals = self._totals

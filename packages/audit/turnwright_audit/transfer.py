@@ -25,7 +25,7 @@ from turnwright_states.event_inference import started_input
 from turnwright_states.fact import PAYLOAD_VERSION
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import CallSettled, Fact, ModelReplied, TurnStarted
-from turnwright_states.payload import frozen, thawed
+from turnwright_states.payload import freeze, thaw
 from turnwright_states.rederive import rederive
 from turnwright_states.replay import FactGroup, replay
 from turnwright_states.verdict import Verdict
@@ -88,7 +88,7 @@ def _without_secrets(hider: Redactor, event: Input) -> Input:
     calls = (
         structs.replace(
             call,
-            arguments=None if call.arguments is None else frozen(hider.hide_fields(thawed(call.arguments))),
+            arguments=None if call.arguments is None else freeze(hider.hide_fields(thaw(call.arguments))),
             raw=hider.hide(call.raw),
         )
         for call in event.calls

@@ -14,7 +14,7 @@ from turnwright_states import (
     TrippedInput,
 )
 from turnwright_states import facts as f
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .recording import Decided
 
@@ -51,13 +51,13 @@ class DecisionReader:
                 self.decisions[at] = RequestPreparedInput(
                     instructions=fact.instructions,
                     tools=fact.tools,
-                    settings=thawed(fact.settings),
+                    settings=thaw(fact.settings),
                     append=fact.append,
                 )
             case f.Reviewed():
                 self.refused = fact.refused
                 self.decisions[at] = ReviewedInput(
-                    refused=fact.refused, feedback=fact.feedback, answer=fact.answer, output=thawed(fact.output)
+                    refused=fact.refused, feedback=fact.feedback, answer=fact.answer, output=thaw(fact.output)
                 )
             case f.CompactionStarted() if _is_oversized(fact, previous):
                 self.decisions[at] = OversizedInput(tokens=fact.tokens)
@@ -84,7 +84,7 @@ class DecisionReader:
         self.decisions[at] = TrippedInput(
             guardrail=guardrail.name,
             message=guardrail.message,
-            metadata=thawed(guardrail.metadata),
+            metadata=thaw(guardrail.metadata),
             checks=guardrail.checks,
         )
 

@@ -28,7 +28,7 @@ from turnwright_states import (
     batch,
 )
 from turnwright_states import facts as f
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .call_reader import CallReader, sub_agents
 from .decision_reader import DECIDING, DecisionReader
@@ -359,13 +359,13 @@ def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
         case Decision.REPLY:
             return fact.text
         case Decision.APPROVE if not fact.text:
-            return approve(arguments=thawed(fact.arguments), always=fact.always)
+            return approve(arguments=thaw(fact.arguments), always=fact.always)
         case Decision.REJECT:
             return reject(fact.text)
         case _ if not fact.text and kind is not InterruptKind.QUESTION:
             return str(fact.decision)
         case _:
-            return Answer(fact.decision, fact.text, thawed(fact.arguments), always=fact.always)
+            return Answer(fact.decision, fact.text, thaw(fact.arguments), always=fact.always)
 
 
 def _bare(message: Message) -> Message:

@@ -20,7 +20,7 @@ from turnwright.model.protocol import (
     ToolCallDelta,
 )
 from turnwright_states import Cause
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .behavior import HOUR
 
@@ -152,7 +152,7 @@ def _beginning(line: Cut) -> Iterator[Delta]:
 def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
     """Return the deltas of the calls, with so many characters of arguments at most."""
     for number, call in enumerate(reply.calls):
-        raw = call.raw or dumps(thawed(call.arguments or {}))
+        raw = call.raw or dumps(thaw(call.arguments or {}))
         for piece in (raw[:3], raw[3:]):
             if most > 0:
                 yield ToolCallDelta(number, call.name, piece[: int(min(most, len(piece)))])

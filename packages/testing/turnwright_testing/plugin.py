@@ -70,7 +70,7 @@ class _Report:
         self._file = None if file is None else config.invocation_params.dir / file
         self._require = bool(config.getoption("turnwright_rows_require"))
         self._before = RowCounts.now()
-        self._handed_in = RowCounts.none()
+        self._handed_in = RowCounts.zeros()
         self._silent_workers = 0
         self._summary: list[str] = []
         self._failed: list[str] = []

@@ -25,7 +25,7 @@ class RunReport:
     seed: int
     wanted: int
     ends: Counter[str] = field(default_factory=Counter)
-    rows: RowCounts = field(default_factory=RowCounts.none)
+    rows: RowCounts = field(default_factory=RowCounts.zeros)
     seconds: float = 0.0
     stopped: str = ""
     #: How often each claim was found to hold, to be violated, or to be unknown.

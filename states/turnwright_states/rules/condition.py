@@ -158,7 +158,7 @@ def truth(value: object) -> Truth:
     return UNKNOWN if value is UNKNOWN else bool(value)
 
 
-def either(truths: Sequence[Truth], decisive: bool) -> Truth:
+def combine_truths(truths: Sequence[Truth], decisive: bool) -> Truth:
     """Return `decisive` if a value is, else UNKNOWN if a value is: `or` for True, `and` for False."""
     if any(value is decisive for value in truths):
         return decisive
@@ -276,13 +276,13 @@ def _unequal(scene: Scene, first: object, second: object) -> bool:
     return not _equal(scene, first, second)
 
 
-def _ordered(first: object, second: object) -> bool:
+def _are_ordered(first: object, second: object) -> bool:
     """Return whether values have an order: numbers with numbers, texts with texts."""
     return (isinstance(first, str) and isinstance(second, str)) or (is_number(first) and is_number(second))
 
 
 def _order(compare: Callable[[Any, Any], bool]) -> Callable[[Scene, object, object], Truth]:
-    return lambda _, first, second: compare(first, second) if _ordered(first, second) else UNKNOWN
+    return lambda _, first, second: compare(first, second) if _are_ordered(first, second) else UNKNOWN
 
 
 def _contains(scene: Scene, item: object, whole: object) -> Truth:
@@ -375,7 +375,7 @@ def _extreme(compare: Callable[[Any, Any], bool]) -> Callable[..., object]:
         _spend_on(scene, items)
         best = items[0]
         for item in items:
-            if not _ordered(item, best):
+            if not _are_ordered(item, best):
                 return UNKNOWN
             if compare(item, best):
                 best = item
@@ -454,7 +454,7 @@ class _Compiler:
         match node:
             case ast.BoolOp(op=operator, values=values):
                 parts, decisive = [self.compile(value, variables) for value in values], isinstance(operator, ast.Or)
-                return lambda scene: either([truth(part(scene)) for part in parts], decisive)
+                return lambda scene: combine_truths([truth(part(scene)) for part in parts], decisive)
             case ast.UnaryOp(op=ast.Not(), operand=operand):
                 return self._compile_not(self.compile(operand, variables))
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -596,7 +596,7 @@ class _Compiler:
             if not isinstance(values, list | tuple):
                 return UNKNOWN
             _spend_on(scene, values)
-            return either([truth(value) for value in values], decisive)
+            return combine_truths([truth(value) for value in values], decisive)
 
         return quantify
 

@@ -254,7 +254,7 @@ class History:
 
         Raises `LookupError`, `TypeError` or `ValueError` for another value.
         """
-        self._own()
+        self._copy_shared_monitors()
         states = {name: iter(states) for name, states in state["rules"].items()}
         for monitor in self._monitors:
             if names is None or monitor.rule.name in names:
@@ -275,7 +275,7 @@ class History:
         if state:
             self.restore(state, names)
         elif state is None:
-            self._own()
+            self._copy_shared_monitors()
             for monitor in self._monitors:
                 monitor.lacks_report |= monitor.rule.name in names
         for outcome in self._late:
@@ -291,7 +291,7 @@ class History:
 
     def begin_turn(self) -> None:
         """Begin a turn."""
-        self._own()
+        self._copy_shared_monitors()
         self._turn += 1
         for monitor in self._monitors:
             if monitor.rule.scope == "turn":
@@ -405,7 +405,7 @@ class History:
         places = [*(role[0] for role in (*roles.judged, *roles.needed)), *(role.place for role in roles.counted)]
         return any(self._monitors[place].rule.effect != "report" for place in places)
 
-    def _own(self) -> None:
+    def _copy_shared_monitors(self) -> None:
         """Copy the monitors before a change, if another history may share them."""
         if self._is_shared:
             self._monitors = [monitor.copy() for monitor in self._monitors]
@@ -435,7 +435,7 @@ class History:
 
     def _start(self, event: str, tool: str, roles: _Roles, scene: Scene) -> None:
         if self._is_shared:
-            self._own()
+            self._copy_shared_monitors()
         self._order += 1
         marks = ""
         for place, pattern, certain in roles.counted:
@@ -452,7 +452,7 @@ class History:
         if open_call is None:
             return
         if self._is_shared:
-            self._own()
+            self._copy_shared_monitors()
         self._order += 1
         if open_call.roles.reads_result and isinstance(result, str):
             result = parse_result(result)

@@ -174,7 +174,7 @@ class _Starts:
         return [key, _save_amount(self.total), [_save_start(start, rename) for start in self.last], uncertain]
 
     @classmethod
-    def restored(cls, total: Any, last: Iterable[Any], uncertain: Iterable[Any]) -> "_Starts":  # noqa: ANN401 (JSON)
+    def restore(cls, total: Any, last: Iterable[Any], uncertain: Iterable[Any]) -> "_Starts":  # noqa: ANN401 (JSON)
         """Return the starts that `save` returned."""
         starts = cls()
         starts.total = _restore_amount(total)
@@ -224,7 +224,7 @@ class _StartsMonitor(Monitor):
     def restore(self, state: MonitorState) -> None:
         super().restore(state)
         for key, total, last, uncertain in state.get("starts", ()):
-            starts = self._starts[key] = _Starts.restored(total, last, uncertain)
+            starts = self._starts[key] = _Starts.restore(total, last, uncertain)
             self._keys |= dict.fromkeys(starts.uncertain, key)
 
     def start(self, event: str, order: int, scene: Scene, *, certain: bool) -> None:
@@ -360,7 +360,7 @@ class _NeedMonitor(Monitor):
         last_use = self._last_use(key) if self._uses else 0
         latest = [(name, call) for name, call in self._ok.get(key, {}).items() if call.order > last_use]
         for _, call in latest:
-            if call.values is None or call.pattern(_compared(call.values, scene)) is True:
+            if call.values is None or call.pattern(_make_scene_beside(call.values, scene)) is True:
                 return (call.event,)
         if not latest:
             outcome = "" if self.is_for_messages else "ok "
@@ -567,7 +567,7 @@ def make_monitors(rule: Rule, patterns: dict[str, tuple[CallPattern, ...]]) -> l
             ]
 
 
-def _compared(values: Scene, judged_call: Scene) -> Scene:
+def _make_scene_beside(values: Scene, judged_call: Scene) -> Scene:
     """Return the values of an earlier call beside the call that is judged."""
     call = {"args": judged_call.args, "text": judged_call.text}
     return Scene(values.args, status=values.status, text=values.text, result=values.result, judged_call=call)

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from turnwright_states.suggestions import find_similar_name
 
-from .condition import Condition, InvalidRuleError, Scene, Truth, either
+from .condition import Condition, InvalidRuleError, Scene, Truth, combine_truths
 from .remembered import Memory
 
 #: A message of the user, and the answer of the turn.
@@ -41,7 +41,7 @@ class ToolPattern:
         conditions = self._conditions
         if len(conditions) == 1:
             return conditions[0](scene)
-        return either([condition(scene) for condition in conditions], decisive=True) if conditions else True
+        return combine_truths([condition(scene) for condition in conditions], decisive=True) if conditions else True
 
     def reads(self, *names: str) -> bool:
         """Return whether a condition reads one of these names."""

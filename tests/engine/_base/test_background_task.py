@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from turnwright._base.background_task import both
+from turnwright._base.background_task import run_both
 
 pytestmark = pytest.mark.anyio
 
@@ -21,7 +21,7 @@ async def test_both_tasks_run_at_once_and_return_results() -> None:
         there.set()
         return "two"
 
-    assert await both(first(), second) == (1, "two")
+    assert await run_both(first(), second) == (1, "two")
 
 
 @pytest.mark.parametrize("fails", ["first", "second"])
@@ -39,5 +39,5 @@ async def test_error_of_either_task_cancels_the_other_and_is_raised_alone(fails:
             ended.add(name)
 
     with pytest.raises(ValueError, match=fails):
-        await both(task("first"), lambda: task("second"))
+        await run_both(task("first"), lambda: task("second"))
     assert ended == {"first", "second"}

@@ -6,14 +6,14 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from turnwright import Agent
-from turnwright._base.field_docs import attribute_docs, described
+from turnwright._base.field_docs import attribute_docs, describe_fields
 from turnwright_proof.certificates.certificate import AgentSetting
 
 
 class Shape(BaseModel):
     """A shape."""
 
-    model_config = ConfigDict(json_schema_extra=described)
+    model_config = ConfigDict(json_schema_extra=describe_fields)
 
     corners: int = 0
     """The number

@@ -24,7 +24,7 @@ from turnwright.tools import Tool, ToolContext
 from turnwright.transcript.events import TurnEvent, TurnPausedEvent
 from turnwright_states import facts as f
 from turnwright_states.fact_parser import parse_fact
-from turnwright_states.payload import FrozenDict, FrozenList, frozen, thawed
+from turnwright_states.payload import FrozenDict, FrozenList, freeze, thaw
 from turnwright_states.replay import replay
 from turnwright_testing.json_values import json_values
 
@@ -248,14 +248,14 @@ async def test_fact_read_from_a_journal_is_immutable() -> None:
 
 @given(st.dictionaries(st.text(max_size=3), json_values(), max_size=4))
 def test_frozen_value_equals_the_source_and_thaws_to_a_copy(value: dict[str, Any]) -> None:
-    frozen_value = frozen(value)
+    frozen_value = freeze(value)
     encoded = json.dumps(value)
     assert frozen_value == value
     assert json.dumps(frozen_value) == encoded
-    assert frozen(frozen_value) is frozen_value
+    assert freeze(frozen_value) is frozen_value
     spoil(frozen_value)
     assert json.dumps(frozen_value) == encoded
-    for mine in (thawed(frozen_value), copy.deepcopy(frozen_value), thawed(value)):
+    for mine in (thaw(frozen_value), copy.deepcopy(frozen_value), thaw(value)):
         assert mine == value
         spoil(mine)
         mine["mine"] = 1
@@ -268,7 +268,7 @@ def test_depth_of_a_frozen_value_is_unbounded() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    rest, depth = frozen(deep), 0
+    rest, depth = freeze(deep), 0
     while rest:
         assert type(rest) is FrozenList
         rest, depth = rest[0], depth + 1

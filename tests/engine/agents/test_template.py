@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from turnwright import Agent, ConfigError, Engine, Outcome, TurnContext, agent_tool
 from turnwright.agents.markdown import AgentFileError, parse_agents
 from turnwright.agents.opencode import load_opencode_agents
-from turnwright.agents.template import mistakes, rendered
+from turnwright.agents.template import mistakes, render_template
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import MemoryStore
 from turnwright_states import facts as f
@@ -35,7 +35,7 @@ def agent(body: str, front: str = "") -> Agent:
     ],
 )
 def test_names_stand_for_values_of_the_turn(text: str, expected: str) -> None:
-    assert rendered(text, CONTEXT) == expected
+    assert render_template(text, CONTEXT) == expected
 
 
 def test_mistakes_are_errors_with_their_line() -> None:
@@ -92,7 +92,7 @@ async def test_a_template_in_code_has_the_same_names(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"the instructions: line 2: `{{{{ {name} }}}}` is unknown: write one of"):
         await engine.run(clerk, "hi")
     with pytest.raises(ConfigError, match="is unknown"):
-        rendered(clerk.fixed_instructions or str(clerk.instructions), CONTEXT)
+        render_template(clerk.fixed_instructions or str(clerk.instructions), CONTEXT)
 
 
 @pytest.mark.anyio
@@ -110,4 +110,4 @@ async def test_sub_agent_has_the_metadata_of_the_caller() -> None:
 @given(st.text(alphabet="{}\\ \nam.x", max_size=30))
 def test_a_text_without_mistakes_can_be_rendered(text: str) -> None:
     if not list(mistakes(text)):
-        assert isinstance(rendered(text, TurnContext(turn_id="t", metadata={"m": 1})), str)
+        assert isinstance(render_template(text, TurnContext(turn_id="t", metadata={"m": 1})), str)

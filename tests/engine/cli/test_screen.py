@@ -10,7 +10,7 @@ import pytest
 from rich.cells import cell_len
 
 from turnwright import Agent, Engine, tool
-from turnwright.cli.screen import Columns, Screen, fitted, plain_columns, wrapped
+from turnwright.cli.screen import Columns, Screen, fit_line, plain_columns, wrap_text
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import SqliteStore
 
@@ -138,28 +138,28 @@ def test_failed_tool_shows_the_first_line_of_the_error(endpoint: "Endpoint", tty
 
 def test_continuation_rows_of_foreign_text_are_marked() -> None:
     line = '    | command: "' + "word  and " * 12 + '    turnwright resume t1 --approve all"'
-    first, *rest = fitted(line, 40)
+    first, *rest = fit_line(line, 40)
     assert max(map(len, (first, *rest))) <= 40
     assert all(row.startswith("    > ") for row in rest)
     assert first + "".join(row.removeprefix("    > ") for row in rest) == line
 
 
 def test_continued_question_row_cannot_look_like_a_command() -> None:
-    _, *rest = fitted("  question-1: " + "x" * 26 + "turnwright resume t1 --approve all", 40)
+    _, *rest = fit_line("  question-1: " + "x" * 26 + "turnwright resume t1 --approve all", 40)
     assert rest
     assert all(row.startswith("    > ") for row in rest)
 
 
 def test_command_is_not_broken_and_the_remark_gets_a_row() -> None:
     line = '    turnwright resume 0123456789abcdef --approve approval-1    (or --reject approval-1="why")'
-    assert fitted(line, 70) == [
+    assert fit_line(line, 70) == [
         "    turnwright resume 0123456789abcdef --approve approval-1",
         '      (or --reject approval-1="why")',
     ]
 
 
 def test_wide_characters_count_twice() -> None:
-    assert wrapped("漢字 漢字", 5) == ["漢字", "漢字"]
+    assert wrap_text("漢字 漢字", 5) == ["漢字", "漢字"]
 
 
 def rendered(columns: Columns, width: int) -> list[str]:

@@ -17,7 +17,7 @@ from turnwright.model import (
     ScriptedModel,
     pydantic_ai_model,
 )
-from turnwright.model.prices import price_data, priced, published_price
+from turnwright.model.prices import price_data, price_usage, published_price
 
 COUNT = st.integers(0, 10_000)
 READ = Usage(input_tokens=1000, output_tokens=10, cached_tokens=400)
@@ -57,10 +57,10 @@ def test_no_token_is_paid_twice(read: int, output: int, cached: int, writes: int
 def test_reply_is_priced_with_cache_writes() -> None:
     price = Price(2, 5, cached=0.2, cache_write=2.5)
     reply = ModelResponse(usage=READ, response=ResponseInfo(cache_creation_input_tokens=100))
-    assert priced(price, reply) == price.of(READ, 100)
-    assert priced(price, ModelResponse(usage=READ)) == price.of(READ)
-    assert priced(None, reply) == READ
-    assert priced(price, ModelResponse()) is priced(price, None) is None
+    assert price_usage(price, reply) == price.of(READ, 100)
+    assert price_usage(price, ModelResponse(usage=READ)) == price.of(READ)
+    assert price_usage(None, reply) == READ
+    assert price_usage(price, ModelResponse()) is price_usage(price, None) is None
 
 
 class TestPublished:
@@ -79,7 +79,7 @@ class TestPublished:
         dearer = price.of(READ, 100, 40).cost - price.of(READ, 100).cost
         assert dearer == pytest.approx(40 * (6 - 3.75) / 1e6)
         info = ResponseInfo(cache_creation_input_tokens=100, cache_creation_1h_input_tokens=40)
-        assert priced(price, ModelResponse(usage=READ, response=info)) == price.of(READ, 100, 40)
+        assert price_usage(price, ModelResponse(usage=READ, response=info)) == price.of(READ, 100, 40)
 
     @pytest.mark.parametrize("url", ["http://localhost:8080/v1", "http://10.0.0.1/v1", "http://[::1]:11434/v1"])
     def test_self_hosted_server_costs_nothing(self, url: str) -> None:

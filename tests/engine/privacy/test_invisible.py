@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright._base.words import cut_line
-from turnwright.privacy.invisible import escaped, exact, replaced
+from turnwright.privacy.invisible import escape_invisible, exact, replace_invisible
 from turnwright_inspector.http.render import visible
 
 
 def marked(text: str) -> str:
-    return replaced(text, lambda _: "?")
+    return replace_invisible(text, lambda _: "?")
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def marked(text: str) -> str:
     ],
 )
 def test_ordinary_text_stays_unchanged(text: str) -> None:
-    assert marked(text) == visible(text) == escaped(text) == text
+    assert marked(text) == visible(text) == escape_invisible(text) == text
 
 
 @pytest.mark.parametrize("code", [0x00, 0x1B, 0x7F, 0x85, 0xAD, 0x061C, 0x180E, 0x200B, 0x200E, 0x2028, 0x2029, 0x202E])
@@ -93,7 +93,7 @@ def test_joiners_and_selectors_without_effect_are_replaced(text: str, expected: 
 def test_each_place_has_a_sign_for_invisible_characters() -> None:
     text = "allow\u200b rm\r\nthis"
     assert visible(text) == "allow[U+200B] rm\r\nthis"
-    assert escaped(text) == "allow\\u200b rm\nthis"
+    assert escape_invisible(text) == "allow\\u200b rm\nthis"
     assert cut_line(text) == "allow\u200b rm this", "it is escaped where it leaves"
 
 

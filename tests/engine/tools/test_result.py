@@ -23,7 +23,15 @@ from turnwright import Message
 from turnwright._base.words import clean, cut_clean
 from turnwright.message import FilePart
 from turnwright.tools import RESULT_LIMIT, ToolContext, ToolFailedError, ToolResult, cap, tool
-from turnwright.tools.result import FILES_LIMIT, MOST_FILES, STRUCTURED_LIMIT, NotJsonError, bounded, to_result, to_text
+from turnwright.tools.result import (
+    FILES_LIMIT,
+    MOST_FILES,
+    STRUCTURED_LIMIT,
+    NotJsonError,
+    bound_result,
+    to_result,
+    to_text,
+)
 from turnwright_states import CallSettledInput, State
 from turnwright_states import facts as f
 from turnwright_states.fact_parser import parse_fact
@@ -133,7 +141,7 @@ VALUES = st.recursive(
 @given(VALUES)
 def test_accepted_data_is_read_back_from_the_journal_unchanged(value: JsonValue) -> None:
     try:
-        result = bounded(to_result(ToolResult("text", value)))
+        result = bound_result(to_result(ToolResult("text", value)))
     except NotJsonError:
         return
     event = CallSettledInput(call="c", result=result.text, structured=result.structured)
@@ -153,7 +161,7 @@ def test_later_change_of_the_data_by_the_tool_has_no_effect() -> None:
 
 def test_result_within_bounds_stays_unchanged() -> None:
     result = ToolResult("x" * RESULT_LIMIT, ["y" * (STRUCTURED_LIMIT - 4)], (PICTURE,) * MOST_FILES)
-    assert bounded(result) == result
+    assert bound_result(result) == result
 
 
 class Markup(str):
@@ -166,37 +174,37 @@ class Markup(str):
 def test_text_of_a_str_subclass_becomes_plain(text: str) -> None:
     """No journal can hold it."""
     marked = Markup(text)
-    for result in (to_result(marked), to_result(ToolResult(marked)), bounded(ToolResult(marked))):
+    for result in (to_result(marked), to_result(ToolResult(marked)), bound_result(ToolResult(marked))):
         assert (type(result.text), result.text) == (str, text)
 
 
 def test_oversized_data_is_left_out_with_a_notice() -> None:
-    result = bounded(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
+    result = bound_result(ToolResult("text", ["y" * (STRUCTURED_LIMIT - 3)]))
     assert result == ToolResult("[left out: the data of this result: 262,145 bytes of JSON; the limit: 262,144]\ntext")
 
 
 def test_excess_files_are_left_out_with_a_notice() -> None:
     """The others are kept, also those behind."""
     large = FilePart.of(bytes(FILES_LIMIT - 2), "image/png", "large.png")
-    result = bounded(ToolResult("text", None, (PICTURE, large, NAMELESS)))
+    result = bound_result(ToolResult("text", None, (PICTURE, large, NAMELESS)))
     assert result.files == (PICTURE, NAMELESS)
     assert result.text == (
         "[left out: large.png, image/png: 8,388,606 bytes; the limit: 32 files, 8,388,608 bytes in total]\ntext"
     )
     exact = FilePart.of(bytes(FILES_LIMIT - 3), "image/png")
-    assert bounded(ToolResult("text", None, (PICTURE, exact))).files == (PICTURE, exact)
+    assert bound_result(ToolResult("text", None, (PICTURE, exact))).files == (PICTURE, exact)
 
 
 def test_excess_files_of_a_result_are_left_out() -> None:
     linked = FilePart(media_type="image/png", url="https://example.org/a.png")
-    result = bounded(ToolResult("text", None, (linked,) * 1000))
+    result = bound_result(ToolResult("text", None, (linked,) * 1000))
     assert len(result.files) == MOST_FILES
     assert len(result.text) < 5000
     assert result.text.endswith("[left out: 936 more files]\ntext")
 
 
 def test_no_cut_takes_the_notices_away() -> None:
-    result = bounded(ToolResult("x" * 100_000, ["y" * STRUCTURED_LIMIT]))
+    result = bound_result(ToolResult("x" * 100_000, ["y" * STRUCTURED_LIMIT]))
     assert result.text.startswith("[left out: the data of this result")
     assert "[cut: the first 65536 of" in result.text
 

@@ -3,7 +3,7 @@
 import anyio
 import pytest
 
-from turnwright.tools.timing import clock_stopped, limited
+from turnwright.tools.timing import clock_stopped, limit_block
 from turnwright_testing import clock
 
 
@@ -12,7 +12,7 @@ def test_uncounted_time_is_added_to_the_limit(before: float, waiting: float, aft
     """Of ten seconds."""
 
     async def scene() -> None:
-        with limited(10):
+        with limit_block(10):
             await anyio.sleep(before)
             with clock_stopped():
                 await anyio.sleep(waiting)
@@ -26,7 +26,7 @@ def test_time_outside_a_bounded_call_is_not_counted() -> None:
     async def scene() -> None:
         with clock_stopped():
             await anyio.sleep(1)
-        with limited(None), clock_stopped():
+        with limit_block(None), clock_stopped():
             await anyio.sleep(1)
         assert anyio.current_time() == pytest.approx(2)
 
@@ -35,7 +35,7 @@ def test_time_outside_a_bounded_call_is_not_counted() -> None:
 
 def test_stopped_clock_does_not_stop_a_cancellation() -> None:
     async def scene() -> None:
-        with anyio.move_on_after(5), limited(10), clock_stopped():
+        with anyio.move_on_after(5), limit_block(10), clock_stopped():
             await anyio.sleep_forever()
         assert anyio.current_time() == pytest.approx(5)
 

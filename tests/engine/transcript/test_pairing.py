@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart, ToolResultPart
-from turnwright.transcript.pairing import NO_RESULT, UnpairedError, check_pairing, renamed, repaired
+from turnwright.transcript.pairing import NO_RESULT, UnpairedError, check_pairing, rename_calls, repair_pairs
 from turnwright_states import CallStatus
 
 
@@ -48,7 +48,7 @@ def test_paired_messages_pass(messages: tuple[Message, ...]) -> None:
 @pytest.mark.parametrize("messages", PAIRED)
 def test_paired_messages_are_repaired_to_the_same_objects(messages: tuple[Message, ...]) -> None:
     """The very same messages, for an adapter keeps each one's encoded form."""
-    repaired_messages, notes = repaired(messages)
+    repaired_messages, notes = repair_pairs(messages)
     assert (list(map(id, repaired_messages)), notes) == (list(map(id, messages)), [])
 
 
@@ -212,13 +212,13 @@ def together(*messages: Message, role: Role = "tool") -> Message:
 def test_unpaired_messages_are_repaired_with_a_note(
     messages: tuple[Message, ...], expected: tuple[Message, ...], notes: list[str]
 ) -> None:
-    assert repaired(messages) == (list(expected), notes)
+    assert repair_pairs(messages) == (list(expected), notes)
 
 
 def test_other_parts_of_a_repaired_message_stay() -> None:
     """Reasoning goes back to the provider unchanged, with the call that it led to."""
     thought = Message(role="assistant", parts=(ReasoningPart(text="Hm."), *call("a").parts))
-    assert repaired([thought, USER])[0] == [thought, unknown("a"), USER]
+    assert repair_pairs([thought, USER])[0] == [thought, unknown("a"), USER]
 
 
 def test_the_model_is_told_to_verify() -> None:
@@ -234,14 +234,14 @@ def test_the_model_is_told_to_verify() -> None:
 def test_ids_are_renamed_by_occurrence() -> None:
     """The n-th use of an id is another call than the one before."""
     messages = [USER, call("a", "b"), result("b"), result("a"), call("a"), result("a")]
-    new = renamed(messages)
+    new = rename_calls(messages)
     assert [c.id for m in new for c in m.calls] == ["past00001", "past00002", "past00003"]
     check_pairing(new)
     assert [m.role for m in new] == [m.role for m in messages]
 
 
 def test_id_used_twice_in_a_message_becomes_two_ids() -> None:
-    new = renamed([call("a", "a"), result("a", "1"), result("a", "2")])
+    new = rename_calls([call("a", "a"), result("a", "1"), result("a", "2")])
     check_pairing(new)
     assert [c.id for m in new for c in m.calls] == ["past00001", "past00002"]
     assert [part.call for m in new for part in m.parts if isinstance(part, ToolResultPart)] == [
@@ -252,7 +252,7 @@ def test_id_used_twice_in_a_message_becomes_two_ids() -> None:
 
 def test_a_result_without_a_call_meets_no_call() -> None:
     """Its id may be that of a call which the present turn makes."""
-    new = renamed([call("a"), result("a"), result("a"), result("call00001"), call("call00001")])
+    new = rename_calls([call("a"), result("a"), result("a"), result("call00001"), call("call00001")])
     ids = [part.call for m in new for part in m.parts if isinstance(part, ToolResultPart)]
     assert ids == ["past00001", "past00002", "past00003"]
     assert [c.id for m in new for c in m.calls] == ["past00001", "past00004"]
@@ -264,7 +264,7 @@ ids = st.lists(st.sampled_from(["a", "b", "call00001", "past00001", "past00002"]
 @given(st.lists(ids, max_size=6))
 def test_renaming_keeps_pairing_and_makes_ids_unique(steps: list[list[str]]) -> None:
     messages = [message for step in steps for message in (call(*step), *[result(name) for name in reversed(step)])]
-    new = renamed(messages)
+    new = rename_calls(messages)
     check_pairing(new)
     call_ids = [c.id for m in new for c in m.calls]
     assert len(set(call_ids)) == len(call_ids) == sum(map(len, steps))

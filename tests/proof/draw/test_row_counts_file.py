@@ -17,13 +17,13 @@ COUNTS = st.lists(st.integers(0, 10**9), min_size=len(ROWS), max_size=len(ROWS))
 
 def _file(path: Path, **changed: object) -> Path:
     """A good file with other fields."""
-    path.write_text(json.dumps(json.loads(RowCounts.none().to_json()) | changed), encoding="utf-8")
+    path.write_text(json.dumps(json.loads(RowCounts.zeros().to_json()) | changed), encoding="utf-8")
     return path
 
 
 def _rows(**changed: object) -> list[dict[str, object]]:
     """The rows of a good file, the third one with other fields."""
-    rows: list[dict[str, object]] = json.loads(RowCounts.none().to_json())["rows"]
+    rows: list[dict[str, object]] = json.loads(RowCounts.zeros().to_json())["rows"]
     rows[2] |= changed
     return rows
 

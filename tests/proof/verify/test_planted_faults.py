@@ -153,8 +153,8 @@ class OpenCallsStayOpen(WalkedMachine):
 class SynthesizesForever(WalkedMachine):
     __slots__ = ()
 
-    def _synthesized(self, text: str | None) -> None:
-        super()._synthesized(text) if text else self._emit(facts.Synthesized(self._elapsed, self.turn.state))
+    def _set_synthesis(self, text: str | None) -> None:
+        super()._set_synthesis(text) if text else self._emit(facts.Synthesized(self._elapsed, self.turn.state))
 
 
 class LendsTooMuch(WalkedMachine):

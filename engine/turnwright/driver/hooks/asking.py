@@ -64,7 +64,7 @@ class Asked(WorkItem):
 
     async def _call_function(self) -> object:
         try:
-            answer = await noting_wait(called(self._function, *self._args))
+            answer = await noting_wait(call_function(self._function, *self._args))
         except self._allowed_errors:
             raise
         except BaseException as error:
@@ -139,7 +139,7 @@ def name_of(function: Callable[..., object]) -> str:
     return name if isinstance(name, str) else type(function).__name__
 
 
-async def called(function: Callable[..., object], *args: object) -> object:
+async def call_function(function: Callable[..., object], *args: object) -> object:
     """Call a function: an async one here, any other in a thread. Return its result."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
         result = function(*args)

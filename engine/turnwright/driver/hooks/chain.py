@@ -6,7 +6,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright._base.words import clean, shown
+from turnwright._base.words import clean, show_value
 from turnwright.context import AppCode, GuardrailBase, HooksBase
 from turnwright.errors import ConfigError, HookFailedError
 from turnwright_states.suggestions import find_similar_name
@@ -48,7 +48,7 @@ class Hook:
     def text(self, value: object) -> str:
         """Return a text that the hook returned, as a store can keep it. Raises `HookFailedError` for another value."""
         if not isinstance(value, str):
-            raise HookFailedError(f"{self.what} returned {shown(value)} where a text is needed")
+            raise HookFailedError(f"{self.what} returned {show_value(value)} where a text is needed")
         return clean(value)
 
     def decision(self, kind: str, **fields: JsonValue) -> dict[str, JsonValue]:

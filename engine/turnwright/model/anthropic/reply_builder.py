@@ -158,7 +158,7 @@ class MessageBuilder(Builder):
         """Give the reply as far as it has come."""
         reason = self._stop_reason or (_PAUSED if self._pauses else "")
         row: list[str | int] = []
-        hosted_blocks = self._hosted()
+        hosted_blocks = self._list_hosted()
         details = [[*block.details(), *hosted_blocks.get(id(block), ())] for block in self._blocks]
         for block, block_details in zip(self._blocks, details, strict=True):
             row += [THINKING for _ in block_details]
@@ -236,7 +236,7 @@ class MessageBuilder(Builder):
     def _usage_of(self, read_tokens: int, written_tokens: int) -> Usage:
         return super()._usage_of(read_tokens + sum(self._counts.get(name, 0) for name in _CACHED), written_tokens)
 
-    def _hosted(self) -> dict[int, list[Mapping[str, JsonValue]]]:
+    def _list_hosted(self) -> dict[int, list[Mapping[str, JsonValue]]]:
         """Return the calls and results of the provider's tools, by block. A call without its result is left out.
 
         The API rejects it when it is sent back.

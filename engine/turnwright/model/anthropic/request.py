@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from turnwright.errors import ConfigError
 from turnwright.message import ToolSpec
 from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.encoding import RequestEncoder, dump, lengthened, need_hosted
+from turnwright.model.http.encoding import RequestEncoder, dump, extend_chunks, need_hosted
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
@@ -98,16 +98,16 @@ class OrderRule:
     def begun(self) -> OpenedTurn:
         """The conversation so far, as the beginning of longer ones that continue with an assistant's message."""
         before = self._opened_turn
-        content = lengthened(before.content, self._pieces(thought=False))
+        content = extend_chunks(before.content, self._pieces(thought=False))
         is_same = before.thought is before.content and all(
             blocks.thought is blocks.content for blocks in self._messages
         )
-        with_thinking = content if is_same else lengthened(before.thought, self._pieces(thought=True))
+        with_thinking = content if is_same else extend_chunks(before.thought, self._pieces(thought=True))
         return OpenedTurn(tuple(self._system), content, with_thinking, self._side, self.thinks)
 
     def system(self, *, mark: bytes) -> list[bytes]:
         """Return the instructions; empty if there are none. The provider may cache up to a `mark` at their end."""
-        return _marked("system", self._system, mark)
+        return _mark_last("system", self._system, mark)
 
     def messages(self, *, thought: bool, mark: bytes) -> list[bytes]:
         """Return the messages, with or without thinking.
@@ -142,7 +142,7 @@ class OrderRule:
         return row
 
 
-def _marked(name: str, objects: Sequence[bytes], mark: bytes) -> list[bytes]:
+def _mark_last(name: str, objects: Sequence[bytes], mark: bytes) -> list[bytes]:
     """Return a field with a list of objects, of which the last one gets the mark; empty for an empty list."""
     if not objects:
         return []
@@ -263,7 +263,7 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         body.update(fields)
         rest_of_body = dump({name: value for name, value in body.items() if value is not None})
         messages = row.messages(thought=keeps_thinking, mark=mark)
-        return b"".join([b"{", *messages, *row.system(mark=mark), *_marked("tools", tools, mark), rest_of_body[1:]])
+        return b"".join([b"{", *messages, *row.system(mark=mark), *_mark_last("tools", tools, mark), rest_of_body[1:]])
 
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """Map settings to fields of a request. `tools` in their `extra_body` are hosted ones, beside the client's.

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.settings_mapping import MappedSettings, extra_of, supported
+from turnwright.model.settings_mapping import MappedSettings, extra_of, select_supported
 
 #: The smallest budget for thinking that the API accepts. As many tokens are reserved for the answer.
 MIN_BUDGET: Final = 1024
@@ -72,7 +72,7 @@ def map_messages_settings(
 
     Raises `ConfigError` for a reserved field.
     """
-    supported_settings, problems = supported(settings, capabilities)
+    supported_settings, problems = select_supported(settings, capabilities)
     if settings.seed is not None:
         problems["seed"] = "the Messages API has no seed"
     body: dict[str, JsonValue] = {}
@@ -99,7 +99,7 @@ def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[st
             return "the model always thinks"
         return {"thinking": {"type": "between_tools" if _is(model, _BETWEEN_TOOLS) else "disabled"}}
     if not adaptive:
-        return _budgeted(_BUDGETS[thinking] if isinstance(thinking, bool | str) else thinking, settings.max_tokens)
+        return _set_budget(_BUDGETS[thinking] if isinstance(thinking, bool | str) else thinking, settings.max_tokens)
     if not isinstance(thinking, bool | str):
         return f"{thinking} tokens: the model takes a level of effort, not a budget"
     body: dict[str, JsonValue] = {"thinking": {"type": "adaptive"}}
@@ -108,7 +108,7 @@ def _thinking(settings: ModelSettings, model: str, *, adaptive: bool) -> dict[st
     return body
 
 
-def _budgeted(budget: int, max_tokens: int | None) -> dict[str, JsonValue] | str:
+def _set_budget(budget: int, max_tokens: int | None) -> dict[str, JsonValue] | str:
     if budget < MIN_BUDGET:
         return f"{budget} tokens: a budget has at least {MIN_BUDGET}"
     if max_tokens is not None and max_tokens < 2 * MIN_BUDGET:

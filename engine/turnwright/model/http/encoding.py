@@ -21,7 +21,7 @@ from .text_buffer import mend
 Source = TypeVar("Source")
 Encoded = TypeVar("Encoded")
 
-#: The size, in bytes, from which a chunk is long (see `lengthened`).
+#: The size, in bytes, from which a chunk is long (see `extend_chunks`).
 CHUNK: Final = 64 * 1024
 
 _JSON: Final = msgspec.json.Encoder()
@@ -71,7 +71,7 @@ def join(values: Iterable[Mapping[str, JsonValue]]) -> bytes:
     return b",".join(map(dump, values))
 
 
-def lengthened(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[bytes, ...]:
+def extend_chunks(chunks: tuple[bytes, ...], pieces: Iterable[bytes]) -> tuple[bytes, ...]:
     """Append pieces to chunks. Short chunks are merged, so that few are left to join; a long one is not copied."""
     row = [*chunks]
     short = [row.pop()] if row and len(row[-1]) < CHUNK else []

@@ -71,7 +71,7 @@ class Poster:
 
         where, secrets = self._endpoint.shown_url, self._endpoint.secrets
         try:
-            client = self._connected()
+            client = self._connect()
             request = client.build_request(
                 "POST",
                 self._endpoint.url,
@@ -136,7 +136,7 @@ class Poster:
         if response.is_redirect:
             raise self._failure(response, b"")
 
-    def _connected(self) -> "httpx.AsyncClient":
+    def _connect(self) -> "httpx.AsyncClient":
         import httpx  # noqa: PLC0415
 
         client = self._client.get()

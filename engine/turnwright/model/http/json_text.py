@@ -166,7 +166,7 @@ def _read(text: str, *, strict: bool) -> JsonValue:
     return value
 
 
-def _nothing(_constant: str) -> None:
+def _read_none(_constant: str) -> None:
     return None
 
 
@@ -206,5 +206,5 @@ def _keep_pairs(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 _STRICT: Final = json.JSONDecoder(parse_float=_finite, parse_constant=refuse_constant, object_pairs_hook=unique_keys)
 # Some servers do not escape line ends and tabs in texts.
 _LENIENT: Final = json.JSONDecoder(
-    parse_float=_finite_or_none, parse_constant=_nothing, strict=False, object_pairs_hook=_keep_pairs
+    parse_float=_finite_or_none, parse_constant=_read_none, strict=False, object_pairs_hook=_keep_pairs
 )

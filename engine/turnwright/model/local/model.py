@@ -122,7 +122,7 @@ class LocalModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request` (see `Model.stream`). Starts the server if necessary."""
-        chat = await self._connected()
+        chat = await self._connect()
         if request.max_tokens is None:
             request = structs.replace(request, max_tokens=_MAX_TOKENS)
         try:
@@ -134,7 +134,7 @@ class LocalModel:
                 raise
             yield malformed_reply(error)
 
-    async def _connected(self) -> OpenAIChat:
+    async def _connect(self) -> OpenAIChat:
         server = _SERVERS.join(self)
         # Cancellation only ends this wait: other turns may be waiting for the same server.
         url = await anyio.to_thread.run_sync(server.start, abandon_on_cancel=True)

@@ -16,9 +16,9 @@ from turnwright.model.http.encoding import (
     EncodedMessage,
     RequestEncoder,
     dump,
+    extend_chunks,
     in_words,
     join,
-    lengthened,
     media_type_of,
 )
 from turnwright.model.model_settings import ModelSettings
@@ -182,7 +182,7 @@ class _Row:
     def add(self, beginning: _Begun, messages: Sequence[Message]) -> _Begun:
         row, files = self._encode_messages(beginning.files, messages)
         return _Begun(
-            lengthened(beginning.chunks, [piece for message in row for piece in (message, b",")]), tuple(files)
+            extend_chunks(beginning.chunks, [piece for message in row for piece in (message, b",")]), tuple(files)
         )
 
     def whole(self, files: Sequence[bytes], messages: Sequence[Message]) -> list[bytes]:

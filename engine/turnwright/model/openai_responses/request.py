@@ -15,9 +15,9 @@ from turnwright.model.http.encoding import (
     EncodedMessage,
     RequestEncoder,
     dump,
+    extend_chunks,
     in_words,
     join,
-    lengthened,
     media_type_of,
     need_hosted,
 )
@@ -113,7 +113,7 @@ class ResponsesEncoder(RequestEncoder[bytes]):
         # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
         self._beginnings: PrefixCache[tuple[bytes, ...]] = PrefixCache(
             (),
-            lambda beginning, messages: lengthened(
+            lambda beginning, messages: extend_chunks(
                 beginning, [piece for pair in _encode_messages(encoded_messages, messages) for piece in pair]
             ),
             is_sent=lambda message: bool(encoded_messages.of(message)),

@@ -65,7 +65,7 @@ def response_of(message: Message) -> pai.ModelResponse | None:
     for reasoning, reply_parts in replies_of(message):
         details = next((detail for detail in reasoning.details if detail.get("type") == TYPE), {}) if reasoning else {}
         entry = details or entry
-        parts += _ReplyParts(reasoning.text if reasoning else "", reply_parts).filled(details)
+        parts += _ReplyParts(reasoning.text if reasoning else "", reply_parts).fill(details)
     if not parts:
         return None
     name, system = entry.get("provider_name"), entry.get("canonical_system")
@@ -95,7 +95,7 @@ class _ReplyParts:
         self._text = "".join(part.text for part in parts if isinstance(part, TextPart))
         self._calls = [part for part in parts if isinstance(part, ToolCallPart)]
 
-    def filled(self, entry: Mapping[str, JsonValue]) -> list[pai.ModelResponsePart]:
+    def fill(self, entry: Mapping[str, JsonValue]) -> list[pai.ModelResponsePart]:
         places = _read(entry)
         has_thinking = _lengths(places, pai.ThinkingPart) == len(self._reasoning)
         has_same_lengths = _lengths(places, pai.TextPart) == len(self._text)

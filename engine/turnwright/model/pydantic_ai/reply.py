@@ -184,13 +184,13 @@ def _reason(response: pai.ModelResponse) -> str:
 
 
 def _call(part: pai.ToolCallPart) -> ResponseToolCall:
-    raw = part.args if isinstance(part.args, str) else _dumped(part.args)
+    raw = part.args if isinstance(part.args, str) else _dump_arguments(part.args)
     check_arguments(len(raw), MAX_ARGUMENTS)
     raw = mend(raw)
     return ResponseToolCall(name=mend(part.tool_name), arguments=whole_object(raw), raw=raw, id=mend(part.tool_call_id))
 
 
-def _dumped(arguments: Mapping[str, JsonValue] | None) -> str:
+def _dump_arguments(arguments: Mapping[str, JsonValue] | None) -> str:
     # An empty object may be all that arrived of a call.
     if not arguments:
         return ""

@@ -15,7 +15,7 @@ from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.encoding import EncodedMessage
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.protocol import ModelRequest
-from turnwright.model.settings_mapping import MappedSettings, extra_of, supported
+from turnwright.model.settings_mapping import MappedSettings, extra_of, select_supported
 from turnwright_states import CallStatus
 
 from .provider_details import response_of
@@ -144,7 +144,7 @@ _CACHE: Final[dict[str, JsonValue]] = {"auto": True, "5m": "5m", "1h": "1h", "of
 
 def map_pydantic_settings(settings: ModelSettings, model: Model, capabilities: Capabilities) -> MappedSettings:
     """Map settings to those of pydantic-ai, as far as every model behind this one sends them."""
-    supported_settings, problems = supported(settings, capabilities)
+    supported_settings, problems = select_supported(settings, capabilities)
     body: dict[str, JsonValue] = {
         name: getattr(supported_settings, name) for name in _SAME if name in supported_settings.given
     }

@@ -63,7 +63,7 @@ class Activities:
         turn, or this worker stops.
         """
         if self._leaving:
-            raise _released(turn_id)
+            raise _make_release_error(turn_id)
         info = activity.info()
         trail = _Trail.of(info.heartbeat_details)
         abandoned_drivers = trail.abandoned
@@ -76,7 +76,7 @@ class Activities:
         beats = asyncio.create_task(self._keep_beating(trail, min(self._beat, patience / 3)))
         self._drives.add(drive)
         try:
-            return _shown(await self._ended(drive, turn_id))
+            return _make_attributes(await self._await_ending(drive, turn_id))
         except (ApplicationError, asyncio.CancelledError):
             raise
         except TurnwrightError as error:
@@ -94,7 +94,7 @@ class Activities:
     async def abort(self, turn_id: str, owners: Sequence[str] = (), epochs: Sequence[int] = ()) -> dict[str, str]:
         """Abort a turn. Its driver is notified, unless it was abandoned under one of these claims."""
         await self._work.abort(turn_id, abandoned_drivers=AbandonedDrivers(frozenset(owners), frozenset(epochs)))
-        return _shown(await self._work.status(turn_id))
+        return _make_attributes(await self._work.status(turn_id))
 
     @activity.defn(name=SWEEP_ACTIVITY)
     async def sweep(self) -> int:
@@ -116,7 +116,7 @@ class Activities:
                 group.start_soon(submit, job)
         return submitted_count
 
-    async def _ended(self, drive: "asyncio.Task[TurnStatus]", turn_id: str) -> TurnStatus:
+    async def _await_ending(self, drive: "asyncio.Task[TurnStatus]", turn_id: str) -> TurnStatus:
         """Return the status after a drive. A cancellation of this activity is passed on."""
         try:
             return await asyncio.shield(drive)
@@ -130,7 +130,7 @@ class Activities:
                 words = f"turn {turn_id} was released: this worker sent no heartbeat for too long"
                 raise ApplicationError(words, type=GIVEN_UP, category=_USUAL) from None
             if drive.cancelled() or (details is not None and details.worker_shutdown):
-                raise _released(turn_id) from None
+                raise _make_release_error(turn_id) from None
             raise
         finally:
             drive.cancel()
@@ -197,7 +197,7 @@ class _Trail:
         activity.heartbeat(sorted(self._owners | self._own), sorted(self._epochs))
 
 
-def _released(turn_id: str) -> ApplicationError:
+def _make_release_error(turn_id: str) -> ApplicationError:
     words = f"turn {turn_id} was released: its worker stops"
     return ApplicationError(words, type=RELEASED, next_retry_delay=_AT_ONCE, category=_USUAL)
 
@@ -219,7 +219,7 @@ def _failure(error: Exception) -> ApplicationError:
     return ApplicationError(words, type=kind, non_retryable=not may_pass, category=_USUAL)
 
 
-def _shown(status: TurnStatus) -> dict[str, str]:
+def _make_attributes(status: TurnStatus) -> dict[str, str]:
     """Return a turn's status for the workflow: each field is a search attribute."""
     outcome = status.state.outcome
     return {"state": status.state, "outcome": outcome or "", "reason": status.reason or ""}

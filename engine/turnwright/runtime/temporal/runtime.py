@@ -114,7 +114,7 @@ class Temporal(BoundRuntime):
     async def cancel(self, turn_id: str) -> None:
         """See `Runtime.cancel`: the job is canceled, if there is one."""
         job = await self._work.job(turn_id)
-        client = await self._connected()
+        client = await self._connect_once()
         try:
             await client.get_workflow_handle(workflow_id(turn_id, job.segment)).cancel(rpc_timeout=_RPC)
         except RPCError as error:
@@ -123,7 +123,7 @@ class Temporal(BoundRuntime):
 
     async def failure(self, turn_id: str, segment: int) -> str | None:
         """See `Runtime.failure`: why the job failed, unless it was started again."""
-        client = await self._connected()
+        client = await self._connect_once()
         handle = client.get_workflow_handle(workflow_id(turn_id, segment))
         failure: str | None = None
         try:
@@ -147,7 +147,7 @@ class Temporal(BoundRuntime):
         """See `Runtime.run_worker`. It waits for a server that was reached before."""
         if self._working:
             raise ConfigError("this runtime already has a running worker, which serves all of its queues")
-        client = await self._connected(prepare=True)
+        client = await self._connect_once(prepare=True)
         worker = TemporalWorker(
             client,
             self._work,
@@ -182,7 +182,7 @@ class Temporal(BoundRuntime):
         return True
 
     async def _start(self, job: Job, segment: int, *, signal: str | None = None) -> None:
-        client = await self._connected()
+        client = await self._connect_once()
         pairs = [SearchAttributePair(_AGENT, job.agent)] if self._searchable else []
         try:
             await client.start_workflow(
@@ -207,7 +207,7 @@ class Temporal(BoundRuntime):
                 return
             raise self._unavailable(error) from error
 
-    async def _connected(self, *, prepare: bool = False) -> Client:
+    async def _connect_once(self, *, prepare: bool = False) -> Client:
         """Return the connected client. `prepare` asks the namespace for the search attributes."""
         async with self._connecting:
             if self._client is None:

@@ -163,11 +163,11 @@ async def keep_schedule(client: Client, queue: str, every: float) -> None:
         await client.create_schedule(schedule_id(queue), schedule)
     except ScheduleAlreadyRunningError:
 
-        async def updated(update: ScheduleUpdateInput) -> ScheduleUpdate | None:
+        async def update_schedule(update: ScheduleUpdateInput) -> ScheduleUpdate | None:
             current = update.description.schedule  # an operator may have paused it
             if current.spec.intervals == schedule.spec.intervals:
                 return None
             current.spec = schedule.spec
             return ScheduleUpdate(current)
 
-        await client.get_schedule_handle(schedule_id(queue)).update(updated)
+        await client.get_schedule_handle(schedule_id(queue)).update(update_schedule)

@@ -120,7 +120,7 @@ class Connections:
         """
         is_lent = False
         try:
-            pool = await self._opened(lock)
+            pool = await self._open_pool(lock)
             connection = await pool.getconn()
             try:
                 is_lent = True
@@ -158,7 +158,7 @@ class Connections:
             if pool is not None:
                 await pool.close()
 
-    async def _opened(self, lock: Lock | None) -> AsyncConnectionPool[Connection]:
+    async def _open_pool(self, lock: Lock | None) -> AsyncConnectionPool[Connection]:
         """Return the pool, once `lock` is held.
 
         A pool hides why it cannot connect. So the first connection is the lock's or a trial, whose error is exact.

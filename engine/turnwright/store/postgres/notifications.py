@@ -42,13 +42,13 @@ class Notifications:
         """See `Store.watching`. The connection is opened at the first wait."""
         watcher = _Watcher()
 
-        async def changed(seconds: float) -> None:
+        async def wait_for_change(seconds: float) -> None:
             self._listen()
             await watcher.wait(seconds)
 
         self._watchers.setdefault(turn_id, set()).add(watcher)
         try:
-            yield changed
+            yield wait_for_change
         finally:
             watchers = self._watchers[turn_id]
             watchers.remove(watcher)

@@ -92,7 +92,7 @@ class OwnerSession:
         ends = time.monotonic() + self._patience
         while True:
             try:
-                self._session = await self._locked()
+                self._session = await self._open_locked_session()
             except OperationalError:
                 # A wrong address fails at once. A server that restarts is waited for.
                 if not self._was_reached or time.monotonic() > ends:
@@ -102,7 +102,7 @@ class OwnerSession:
                 self._was_reached = True
                 return
 
-    async def _locked(self) -> Connection:
+    async def _open_locked_session(self) -> Connection:
         session = await AsyncConnection.connect(
             make_conninfo(self._conninfo, application_name=f"turnwright driver {self.name}"), autocommit=True
         )

@@ -74,17 +74,17 @@ async def run_together(
         while pgconn.flush():  # more than the socket takes at once
             await _ready(pgconn.socket, writing=True)
             pgconn.consume_input()  # a server that waits until its answers are read reads nothing
-        rows = await _received(pgconn)
+        rows = await _receive_rows(pgconn)
     except asyncio.CancelledError:
         await connection.cancel_safe(timeout=_CANCEL)
         with suppress(Error, TimeoutError):
-            await asyncio.wait_for(_received(pgconn), _CANCEL)
+            await asyncio.wait_for(_receive_rows(pgconn), _CANCEL)
         raise
     pgconn.exit_pipeline_mode()
     return rows
 
 
-async def _received(pgconn: PGconn) -> list[list[Columns]]:
+async def _receive_rows(pgconn: PGconn) -> list[list[Columns]]:
     """Return the rows of each statement, when the server has committed."""
     rows: list[list[Columns]] = []
     while True:

@@ -33,7 +33,7 @@ ONE_WITH_LIFE: Final = f"""
         ELSE NOT pg_try_advisory_xact_lock_shared({KEY.replace("%s", "owner")}) END
     FROM turnwright_turns WHERE turn_id = %(turn)s
 """
-#: The columns of `rows.claimed`, with 0 as the last seq: a query that waits for the row lock would see an older seq.
+#: The columns of `rows.read_claim`, with 0 as the last seq: a query that waits for the row lock would see an older seq.
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
 FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
@@ -66,7 +66,7 @@ _FREE: Final = f"""
 """
 
 
-def _due(lock: LiteralString) -> LiteralString:
+def _make_due_query(lock: LiteralString) -> LiteralString:
     """Return the query for turns that are due at the time `now`. Each part reads an index in its order.
 
     `lock` locks the rows, and gives them as they are then.
@@ -87,10 +87,10 @@ def _due(lock: LiteralString) -> LiteralString:
     """
 
 
-DUE: Final = _due("")
+DUE: Final = _make_due_query("")
 #: Without turns that another driver is claiming.
-DUE_LOCKED: Final = _due("FOR UPDATE SKIP LOCKED")
-#: Claims turns whose rows are locked. The columns of `rows.claimed` follow the id.
+DUE_LOCKED: Final = _make_due_query("FOR UPDATE SKIP LOCKED")
+#: Claims turns whose rows are locked. The columns of `rows.read_claim` follow the id.
 CLAIM_LOCKED: Final = f"""
     UPDATE turnwright_turns SET epoch = epoch + 1, owner = %(owner)s WHERE turn_id = ANY(%(turns)s)
     RETURNING turn_id, epoch, owner, (

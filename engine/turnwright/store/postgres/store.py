@@ -44,8 +44,8 @@ from turnwright.store.protocol import (
 from turnwright.store.rows import (
     Columns,
     claim_spans_of,
-    claimed,
     facts_of,
+    read_claim,
     readable,
     readable_items,
     session_info,
@@ -171,7 +171,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming([claim]) as connection:
             # Of two concurrent claims the second waits here, and then sees what the first one wrote.
-            epoch, owner, _ = claimed(turn_id, await _one(connection, LOCKED, turn_id), self._where)
+            epoch, owner, _ = read_claim(turn_id, await _read_one(connection, LOCKED, turn_id), self._where)
             if owner and not abandoned.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
                 raise TurnBusyError(turn_id, owner)
             claim.crashed = owner is not None
@@ -186,7 +186,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         values = {"turns": [*by_turn], "owner": self._owner.name}
         for turn_id, *row in (await run_together(connection, (_CLAIM_LOCKED, values)))[0]:
             claim = by_turn[turn_id]
-            claim.epoch, claim.unrecorded_owner, claim.seq = claimed(turn_id, row, self._where)
+            claim.epoch, claim.unrecorded_owner, claim.seq = read_claim(turn_id, row, self._where)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
@@ -285,7 +285,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         turn_id = addressee(items)
         async with self._connections.transaction() as connection:
             # The row lock puts concurrent posts to one turn in order.
-            await _one(connection, f"{ONE} FOR UPDATE", turn_id)
+            await _read_one(connection, f"{ONE} FOR UPDATE", turn_id)
             inbox = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
             blocking = conflicting_items(inbox, items)
             if not blocking:
@@ -318,7 +318,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             "driven": [*self._driven_claims],
         }
         if not claim:
-            return [self._due(turn_row(row)) for row in await self._connections.read(DUE, values)]
+            return [self._make_due_turn(turn_row(row)) for row in await self._connections.read(DUE, values)]
         claims: list[Claim] = []
         with self._driving(claims):
             transaction = self._connections.prepared_transaction(self._owner.take, _DUE_LOCKED, values)
@@ -329,7 +329,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 turns = {"turns": [row.id for row in rows]}
                 items, facts = await run_together(connection, (_WAITING_FOR, turns), (_FACTS_OF, turns))
                 items_by_turn, facts_by_turn = _by_turn(items), _by_turn(facts)
-                due_turns = [self._due(row, items_by_turn.get(row.id, ())) for row in rows]
+                due_turns = [self._make_due_turn(row, items_by_turn.get(row.id, ())) for row in rows]
                 claims += [turn.claim for turn in due_turns if turn.claim is not None]
                 await self._claim_locked(connection, claims)
                 claims_by_turn = {claim.turn: claim for claim in claims}
@@ -344,7 +344,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         """Whether this process drives the turn, which it may have begun since the query was sent."""
         return row.owner == self._owner.name and row.id in self._driven_claims
 
-    def _due(self, row: TurnRow, items: Sequence[Columns] | None = None) -> DueTurn:
+    def _make_due_turn(self, row: TurnRow, items: Sequence[Columns] | None = None) -> DueTurn:
         """Return a due turn. With the items of its inbox, it is about to be claimed."""
         try:
             readable(row, self._where)
@@ -360,7 +360,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def delete(self, turn_id: str) -> int:
         async with self._connections.transaction() as connection:
-            await _one(connection, ONE, turn_id)
+            await _read_one(connection, ONE, turn_id)
             deleted_count = await self._delete(connection, turn_id)
             if not deleted_count:  # another delete was first, and this one waited for its locks
                 raise TurnNotFoundError(turn_id)
@@ -459,7 +459,7 @@ def _by_turn(rows: Iterable[Columns]) -> dict[str, list[Columns]]:
     return rows_by_turn
 
 
-async def _one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:
+async def _read_one(connection: Connection, query: LiteralString, turn_id: str) -> Columns:
     row = await (await connection.execute(query, (turn_id,))).fetchone()
     if row is None:
         raise TurnNotFoundError(turn_id)

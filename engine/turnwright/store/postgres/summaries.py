@@ -60,14 +60,14 @@ class PostgresSummaries(SqlSummaries):
 
     async def _rows(self, query: Query) -> list[Columns]:
         text, values = query
-        return await self._connections.read(_written(text), values)
+        return await self._connections.read(_write_statement(text), values)
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[Run]:
         async with self._connections.transaction() as connection:
 
             async def run(statement: str, values: Mapping[str, object]) -> Done:
-                cursor = await connection.execute(_written(statement), values)
+                cursor = await connection.execute(_write_statement(statement), values)
                 return Done(cursor.rowcount, await cursor.fetchall() if cursor.description else [])
 
             yield run
@@ -78,6 +78,6 @@ class PostgresSummaries(SqlSummaries):
         return Search(_MATCHES, " & ".join(f"'{word}':*" for word in escaped_words))
 
 
-def _written(statement: str) -> bytes:
+def _write_statement(statement: str) -> bytes:
     """Return a shared statement with parameters as psycopg writes them."""
     return _PARAMETER.sub(r"%(\1)s", _DIALECT.written(statement)).encode()

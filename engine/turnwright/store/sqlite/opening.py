@@ -55,11 +55,11 @@ class StoreFiles:
             try:
                 now = os.stat(file)  # noqa: PTH116 (called once a step, with a third of the calls of `Path.stat`)
             except OSError as error:
-                raise self._lost(file, f"is gone ({error.strerror})") from error
+                raise self._make_loss_error(file, f"is gone ({error.strerror})") from error
             if (now.st_dev, now.st_ino) != identity:
-                raise self._lost(file, "is another file now")
+                raise self._make_loss_error(file, "is another file now")
 
-    def _lost(self, file: str, change: str) -> StoreReplacedError:
+    def _make_loss_error(self, file: str, change: str) -> StoreReplacedError:
         return StoreReplacedError(
             f"store {self._path}: {file} {change}: it was deleted, moved or replaced while it was open, and writes to"
             " it are lost: end this process; if the file was moved, put it back and resume the turn, else run the turn"
@@ -121,7 +121,7 @@ def read_only_files(path: Path, place: Path) -> Files | None:
     If they change, the store has to be opened again. Sizes and times are left out where SQLite notices a change. Raises
     `ConfigError` for a log without its index.
     """
-    files = tuple(map(_known, (place.with_name(place.name + end) for end in _ENDS)))
+    files = tuple(map(_read_identity, (place.with_name(place.name + end) for end in _ENDS)))
     _, log, index = files
     if os.access(place.parent, os.W_OK) or (log and index):
         return None if os.access(place, os.W_OK) else tuple(file and (file[0], 0, 0) for file in files)
@@ -133,7 +133,7 @@ def read_only_files(path: Path, place: Path) -> Files | None:
     return files
 
 
-def _known(file: Path) -> tuple[int, int, int] | None:
+def _read_identity(file: Path) -> tuple[int, int, int] | None:
     try:
         now = file.stat()
     except FileNotFoundError:

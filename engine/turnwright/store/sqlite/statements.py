@@ -40,7 +40,7 @@ DUE: Final = tuple(
 )
 #: The items of a turn's inbox.
 WAITING: Final = "SELECT id, kind, payload FROM inbox WHERE turn_id = ? ORDER BY n"
-#: The columns of `rows.claimed`, and the due time.
+#: The columns of `rows.read_claim`, and the due time.
 CLAIMED: Final = f"""
     SELECT epoch, owner, (SELECT {LAST_SEQ} FROM facts WHERE turn = number ORDER BY seq DESC LIMIT 1), due_at
     FROM turns WHERE turn_id = ?

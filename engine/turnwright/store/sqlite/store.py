@@ -48,8 +48,8 @@ from turnwright.store.protocol import (
 from turnwright.store.rows import (
     Columns,
     claim_spans_of,
-    claimed,
     facts_of,
+    read_claim,
     readable,
     session_info,
     turn_row,
@@ -128,7 +128,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         crowd = _CROWDS[durability] if crowd is None else crowd
         # A subclass that overrides these methods may suspend in them.
         self._crowd = crowd if store_type.append is SqliteStore.append and store_type.inbox is SqliteStore.inbox else 0
-        self._group = CommitGroup(self._write, self._explained, patience)
+        self._group = CommitGroup(self._write, self._explain_error, patience)
 
     def _open(self, patience: float) -> None:
         """Open the file. Raises the error of `sqlite3` if another process has locked it and there is no patience."""
@@ -173,7 +173,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         if not self._opened:
             with self._errors():
-                await self._unlocked(lambda: None)
+                await self._retry_while_locked(lambda: None)
         if driven:
             new_turn = Create(new, facts, status, self._owner.take(), self._driven_epochs)
         else:
@@ -196,8 +196,8 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     def _claim(self, turn_id: str, owner: str, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """Write a claim, in a transaction. If it raises, nothing was written."""
-        *row, due_at = self._one(CLAIMED, turn_id)
-        epoch, was, seq = claimed(turn_id, row, self._where)
+        *row, due_at = self._read_one(CLAIMED, turn_id)
+        epoch, was, seq = read_claim(turn_id, row, self._where)
         if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
             raise TurnBusyError(turn_id, was)
         items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
@@ -222,20 +222,20 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
         async with self._reading():
-            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+            (number,) = self._read_one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(FACTS, {"turn": number, "after": after}).fetchall()
         return facts_of(turn_id, rows, self._where, after)
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
         async with self._reading():
-            (number,) = self._one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
+            (number,) = self._read_one("SELECT number FROM turns WHERE turn_id = ?", turn_id)
             rows = self._db.execute(CLAIM_SPANS, {"turn": number}).fetchall()
         return claim_spans_of(turn_id, rows, self._where)
 
     async def columns(self, turn_id: str) -> TurnColumns:
         """See `CopyingStore.columns`."""
         async with self._reading():
-            number, created_at, epoch, live, due_at = self._one(
+            number, created_at, epoch, live, due_at = self._read_one(
                 "SELECT number, created_at, epoch, live, due_at FROM turns WHERE turn_id = ?", turn_id
             )
             rows = self._db.execute(f"{COPIES} WHERE turn = ? ORDER BY seq", (number,)).fetchall()
@@ -244,7 +244,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def get(self, turn_id: str) -> TurnRow:
         async with self._reading():
-            return readable(turn_row(self._one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
+            return readable(turn_row(self._read_one(f"{TURNS} WHERE turn_id = ?", turn_id)), self._where)
 
     def has(self, turn_id: str) -> bool | None:
         if not self._opened:
@@ -255,7 +255,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         except _ERRORS as error:
             if is_locked(error):
                 return None
-            raise self._explained(error) from error
+            raise self._explain_error(error) from error
 
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
         page = {"limit": -1 if limit is None else limit, "before": LAST if before is None else before}
@@ -279,7 +279,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             return ()
         turn_id, now = addressee(items), time.time()
         async with self._transaction():
-            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            self._read_one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             blocking = conflicting_items(self._waiting(turn_id), items)
             if not blocking:
                 for item in items:
@@ -294,7 +294,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 return self._waiting(turn_id)
         except _ERRORS as error:
             if not is_locked(error):
-                raise self._explained(error) from error
+                raise self._explain_error(error) from error
         async with self._reading():
             return self._waiting(turn_id)
 
@@ -310,16 +310,18 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         """See `Store.due`. Only the rows up to the last turn of the result are read."""
         if not claim:
             async with self._reading():
-                return list(islice(self._due(now, idle, skipped), limit))
+                return list(islice(self._select_due(now, idle, skipped), limit))
         owner = self._owner.take()
         async with self._transaction():
-            due_turns = [self._claimed(turn, owner) for turn in [*islice(self._due(now, idle, skipped), limit)]]
+            due_turns = [
+                self._claim_due(turn, owner) for turn in [*islice(self._select_due(now, idle, skipped), limit)]
+            ]
         for turn in due_turns:
             if turn.claim is not None:
                 self._driven_epochs[turn.row.id] = turn.claim.epoch
         return due_turns
 
-    def _due(self, now: float, idle: float, skipped: Collection[str]) -> Iterator[DueTurn]:
+    def _select_due(self, now: float, idle: float, skipped: Collection[str]) -> Iterator[DueTurn]:
         living: dict[str, bool] = {}
         rows = (map(turn_row, self._db.execute(query, {"now": now})) for query in DUE)
         for row in merge(*rows, key=lambda row: row.number):
@@ -335,7 +337,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             if not row.owner or not living[row.owner]:
                 yield DueTurn(row)
 
-    def _claimed(self, turn: DueTurn, owner: str) -> DueTurn:
+    def _claim_due(self, turn: DueTurn, owner: str) -> DueTurn:
         if turn.error is not None:
             return turn
         try:
@@ -348,13 +350,15 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def delete(self, turn_id: str) -> int:
         async with self._transaction():
-            self._one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
+            self._read_one("SELECT 1 FROM turns WHERE turn_id = ?", turn_id)
             return self._delete(turn_id)
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
         with self._errors():
-            return await self._unlocked(lambda: self._schema.migrate(self._db, self.path, self._refuse_if_driven))
+            return await self._retry_while_locked(
+                lambda: self._schema.migrate(self._db, self.path, self._refuse_if_driven)
+            )
 
     async def aclose(self) -> None:
         self._driven_epochs.clear()
@@ -364,7 +368,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     def _delete(self, turn_id: str) -> int:
         """Delete a turn, its sub-turns, and sessions without any other turn. Raises `TurnBusyError`."""
-        for name, owner in self._driven(FAMILY, turn_id):
+        for name, owner in self._list_driven(FAMILY, turn_id):
             raise TurnBusyError(name, owner)
         family = {"id": turn_id}
         self._db.execute(EMPTY_SESSIONS, family)
@@ -380,14 +384,14 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             return turn_id in self._driven_epochs
         return self._owner.is_held(owner)
 
-    def _driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
+    def _list_driven(self, where: str = "1", turn_id: str = "") -> Iterator[tuple[str, str]]:
         query = f"SELECT turn_id, owner FROM turns WHERE {where} AND owner <> ''"  # noqa: S608 (constant)
         rows = self._db.execute(query, {"id": turn_id}).fetchall()
         # In a damaged row the owner may be no text, and then no process has its name.
         return ((name, owner) for name, owner in rows if isinstance(owner, str) and self._lives(name, owner))
 
     def _refuse_if_driven(self) -> None:
-        for name, owner in self._driven():
+        for name, owner in self._list_driven():
             raise ConfigError(
                 f"store {self.path}: turn {name} is being driven by {owner}, a process of the older release:"
                 " migrate when that process has ended"
@@ -402,7 +406,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             write(self._cursor, self.path, self._place, self._schema, (change,))
         except _ERRORS as error:
             if not is_locked(error):
-                raise self._explained(error) from error
+                raise self._explain_error(error) from error
             # The caller relies on a write that cannot be canceled (`inline`).
             with anyio.CancelScope(shield=True):
                 await self._group.add(change)
@@ -416,7 +420,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         rows = self._cursor.execute(WAITING, (turn_id,)).fetchall()
         return waiting(turn_id, rows, self._where) if rows else []
 
-    def _one(self, query: str, turn_id: str) -> Columns:
+    def _read_one(self, query: str, turn_id: str) -> Columns:
         row: Columns | None = self._db.execute(query, (turn_id,)).fetchone()
         if row is None:
             raise TurnNotFoundError(turn_id)
@@ -429,7 +433,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def _transaction(self) -> AsyncIterator[None]:
         """Write in the block, which must not suspend, because all tasks share the connection."""
         with self._errors():
-            await self._unlocked(self._start_transaction)
+            await self._retry_while_locked(self._start_transaction)
             try:
                 self._schema.check(self._db, self.path)
                 self._place.check()
@@ -446,7 +450,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     @asynccontextmanager
     async def _reading(self) -> AsyncIterator[None]:
         with self._errors():
-            await self._unlocked(self._start_reading)
+            await self._retry_while_locked(self._start_reading)
             yield
 
     def _start_reading(self) -> None:
@@ -455,7 +459,7 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         self._schema.check(self._db, self.path)
         self._place.check()
 
-    async def _unlocked(self, work: Callable[[], _T]) -> _T:
+    async def _retry_while_locked(self, work: Callable[[], _T]) -> _T:
         """Do the work, if need be again and again while another process has locked the file.
 
         It cannot be canceled meanwhile, as it could not while it waited for the disk.
@@ -477,9 +481,9 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         try:
             yield
         except _ERRORS as error:
-            raise self._explained(error) from error
+            raise self._explain_error(error) from error
 
-    def _explained(self, error: Exception) -> Exception:
+    def _explain_error(self, error: Exception) -> Exception:
         if not isinstance(error, _ERRORS):
             return error
         why = _explain(error)

@@ -259,7 +259,7 @@ class McpSession:
             except MCPError as error:
                 if error.code != types.HEADER_MISMATCH:
                     raise
-                await _listed(client)  # the server's schema has changed, and with it the headers of the call
+                await _list_tools(client)  # the server's schema has changed, and with it the headers of the call
                 result = await send()
             if isinstance(result, types.CallToolResult):
                 return result
@@ -441,9 +441,9 @@ class McpSession:
 
     async def _serve(self, connection: _Connection, client: Client) -> None:
         """Read the list of tools, then wait for the end of the connection."""
-        connection.tools = await _listed(client)
+        connection.tools = await _list_tools(client)
         if connection.changed:  # some servers change their tools after the handshake, by the client's capabilities
-            connection.tools = await _listed(client)
+            connection.tools = await _list_tools(client)
         modern = client.protocol_version in MODERN_PROTOCOL_VERSIONS
         connection.identifies_caller = modern or connection.log.identifies_caller or client is self._way
         connection.client = client
@@ -492,7 +492,7 @@ def _meta(context: ToolContext) -> types.RequestParamsMeta:
     }  # type: ignore[typeddict-unknown-key]  # an open map, which mypy does not support yet
 
 
-async def _listed(client: Client) -> list[types.Tool]:
+async def _list_tools(client: Client) -> list[types.Tool]:
     if client.server_capabilities.tools is None:
         return []
     tools: list[types.Tool] = []

@@ -16,7 +16,7 @@ from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import CallStatus, Outcome, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.fact import PAYLOAD_VERSION
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .atif import (
     CallExtra,
@@ -160,7 +160,7 @@ class _JournalRun:
                 pass
 
     def _start(self, fact: f.TurnStarted) -> None:
-        run, agent = self.builder.trajectory, thawed(fact.agent)
+        run, agent = self.builder.trajectory, thaw(fact.agent)
         if self.turn is None and fact.parent_turn and fact.parent_call:
             self.turn = run.trajectory_id = self.builder.notes.run = child_id(fact.parent_turn, fact.parent_call)
         name = agent.get("name") if isinstance(agent, dict) else None
@@ -192,7 +192,7 @@ class _JournalRun:
         self.review = step if fact.state is State.REVIEW else None
         for call in fact.calls:
             self.calls[call.id] = call
-            arguments: JsonValue = call.raw if call.arguments is None else {**thawed(call.arguments)}
+            arguments: JsonValue = call.raw if call.arguments is None else {**thaw(call.arguments)}
             trajectory_call = self.builder.call(call.id, call.name, arguments, step=step)
             self.trajectory_calls[trajectory_call.tool_call_id] = trajectory_call
 

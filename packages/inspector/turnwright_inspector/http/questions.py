@@ -16,7 +16,7 @@ from turnwright.privacy.invisible import exact
 from turnwright.privacy.redaction import Redactor, redactor
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_states import InterruptKind
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 #: Words of a sentence that name an argument, and the names of others that mean one of them.
 _LINKS: Final = {
@@ -60,7 +60,7 @@ def question_text(hider: Redactor, interrupt: Interrupt, agent: str = "") -> Que
         shown_question = replace(shown_question, arguments=hider.hide_fields(interrupt.arguments))
     hidden_text = hider.hide(words(shown_question, choices=False))
     hides = hidden_text != whole
-    edited = "" if hides or not interrupt.arguments else json.dumps(thawed(interrupt.arguments), indent=2)
+    edited = "" if hides or not interrupt.arguments else json.dumps(thaw(interrupt.arguments), indent=2)
     return QuestionText(hidden_text, _sentence(shown_question, agent), hides=hides, arguments=edited)
 
 
@@ -81,7 +81,7 @@ def _sentence(question: Interrupt, agent: str) -> str:
     if question.kind is not InterruptKind.APPROVAL:
         return ""
     phrases = ""
-    for link, value in _phrases(thawed(question.arguments or {})):
+    for link, value in _phrases(thaw(question.arguments or {})):
         # A phrase that begins with a word of a sentence follows without a comma.
         before = "" if not phrases else " " if link in _LINKS.values() else ", "
         phrases += f"{before}{link} {value}" if link else f"{before}{value}"

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from turnwright._base.words import cut_tight
 from turnwright.journal.questions import describe_approvals
-from turnwright.privacy.invisible import replaced
+from turnwright.privacy.invisible import replace_invisible
 from turnwright.privacy.redaction import Redactor, redactor
 
 from .markup import ColoringBudget, coloring, highlighted, markdown
@@ -163,7 +163,7 @@ def _data_in(hider: Redactor, text: str) -> str:
 
 def visible(text: str) -> str:
     """Replace each invisible character, and each that changes the direction of text, by a picture or a number."""
-    return replaced(text, _picture)
+    return replace_invisible(text, _picture)
 
 
 def _picture(character: str) -> str:

@@ -11,7 +11,7 @@ from turnwright._base.words import collapse_whitespace, cut_after
 from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright.privacy.redaction import redactor
 from turnwright.store import TurnRow
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .rule_decisions import DecisionRow
 from .steps import StepCall
@@ -94,7 +94,7 @@ def call_row(
     `decisions` are those of rules about the call.
     """
     raw = call.made.raw if call is not None else ""
-    arguments = redactor().hide_fields(thawed(part.arguments))
+    arguments = redactor().hide_fields(thaw(part.arguments))
     status = call.status if call is not None else "open" if result is None else str(result.status)
     return CallRow(
         id=part.id,

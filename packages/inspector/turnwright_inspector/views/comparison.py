@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from turnwright.errors import TurnwrightError
 from turnwright.privacy.redaction import redactor
 from turnwright_inspector.http.render import json_text
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .pagination import Window
 from .steps import Step, StepCall, StepSummary, step_summaries
@@ -195,7 +195,7 @@ def _asked(call: StepCall) -> tuple[str, str]:
 def _arguments(call: StepCall | None) -> str:
     if call is None:
         return ""
-    return call.made.raw or json_text(redactor().hide_fields(thawed(call.made.arguments or {})))
+    return call.made.raw or json_text(redactor().hide_fields(thaw(call.made.arguments or {})))
 
 
 def _differences(left_step: Step, right_step: Step) -> Iterator[str]:

@@ -15,7 +15,7 @@ from turnwright.journal.fork_changes import ForkChanges
 from turnwright.privacy.redaction import redactor
 from turnwright_inspector.http.render import json_text, visible
 from turnwright_states import CallStatus
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .cli_commands import asked_at, fork_place
 from .turn_record import TurnRecord
@@ -165,7 +165,7 @@ def _texts(turn: TurnRecord) -> Iterator[tuple[str, str, str]]:
     yield "prompt", "Prompt", started.prompt
     if "instructions" not in needs_of(started.agent):
         yield "instructions", "Instructions", str(started.agent.get("instructions") or "")
-    settings = redactor().hide_fields(thawed(started.model_settings))
+    settings = redactor().hide_fields(thaw(started.model_settings))
     yield "model_settings", "Model settings, as JSON", json_text(settings)
 
 
@@ -181,7 +181,7 @@ def _results(turn: TurnRecord, at: int) -> Iterator[tuple[str, str, str]]:
             fact = call.settled
             if fact is None or call.settled_at > at or fact.status not in (CallStatus.OK, CallStatus.ERROR):
                 continue
-            arguments = json.dumps(redactor().hide_fields(thawed(call.made.arguments or {})), ensure_ascii=False)
+            arguments = json.dumps(redactor().hide_fields(thaw(call.made.arguments or {})), ensure_ascii=False)
             yield f"{_RESULT}{fact.call}", f"{step.title}: {call.made.name}({arguments})", fact.result
 
 

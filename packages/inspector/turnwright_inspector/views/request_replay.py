@@ -10,7 +10,7 @@ from turnwright.journal.turn_journal import first_fact
 from turnwright.message import Message, ToolSpec
 from turnwright.model.protocol import ModelRequest
 from turnwright.transcript.history import History
-from turnwright.transcript.pairing import repaired
+from turnwright.transcript.pairing import repair_pairs
 from turnwright.transcript.request_builder import Conversation, settings_in
 from turnwright.transcript.transcript import Transcript, reading
 from turnwright_states import CallModel, Conclude, State, TurnMachine
@@ -69,7 +69,7 @@ class Rebuilt:
 
     @property
     def _history(self) -> History:
-        return History.of(repaired(self.history)[0])
+        return History.of(repair_pairs(self.history)[0])
 
     def sendings(self, step: Step) -> tuple[Sending, ...]:
         """Return the request of each of the step's attempts in the journal.

@@ -13,7 +13,7 @@ from typing import Final
 import anyio.lowlevel
 import anyio.to_thread
 
-from turnwright._base.background_task import both
+from turnwright._base.background_task import run_both
 from turnwright.errors import TurnNotFoundError
 from turnwright.privacy.redaction import redactor
 from turnwright.status import LIMIT_REASONS
@@ -119,7 +119,7 @@ async def statistics_of(summaries: Summaries, *, last: int = LAST, agent: str = 
     last = min(last, MOST)
     await summaries.current()
     turn_filter = TurnFilter(agent=redactor().hide(agent))
-    newest, tools = await both(
+    newest, tools = await run_both(
         summaries.read.find(turn_filter, limit=last + 1, texts=False),
         lambda: summaries.read.tools(turn_filter, limit=last),
     )

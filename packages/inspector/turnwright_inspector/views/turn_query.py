@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Final
 
-from turnwright._base.background_task import both
+from turnwright._base.background_task import run_both
 from turnwright.errors import TurnNotFoundError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
@@ -175,7 +175,7 @@ async def list_turns(summaries: Summaries, query: Query) -> Listing:
     if query.standing == CRASHED:
         (turns, following), totals = await _crashed(summaries, query, turn_filter), None
     else:
-        (turns, following), totals = await both(
+        (turns, following), totals = await run_both(
             _found(summaries, query, turn_filter), lambda: summaries.read.totals(turn_filter)
         )
     entries = [entry for turn in turns if (entry := await _listed(summaries, turn)) is not None]

@@ -9,7 +9,7 @@ from turnwright.model.protocol import ModelRequest
 from turnwright.privacy.redaction import redactor
 from turnwright_inspector.http.render import amount, dollars, seconds
 from turnwright_states import State
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .comparison import Side
 from .request_replay import Rebuilt
@@ -39,7 +39,7 @@ def turn_side(turn: TurnRecord, history: Sequence[Message], setup: Dependencies)
 
 def words_of(value: object) -> str:
     """Return a limit or a setting in words."""
-    return "not set" if value is None else value if isinstance(value, str) else json.dumps(thawed(value))
+    return "not set" if value is None else value if isinstance(value, str) else json.dumps(thaw(value))
 
 
 def _figures(turn: TurnRecord) -> dict[str, str]:
@@ -73,7 +73,7 @@ def _message_lines(message: Message) -> Iterator[str]:
     for part in message.parts:
         match part:
             case ToolCallPart():
-                yield f"{part.name}({json.dumps(redactor().hide_fields(thawed(part.arguments)), ensure_ascii=False)})"
+                yield f"{part.name}({json.dumps(redactor().hide_fields(thaw(part.arguments)), ensure_ascii=False)})"
             case ToolResultPart():
                 yield f"{part.name}: {part.status}: {part.text}"
             case FilePart():

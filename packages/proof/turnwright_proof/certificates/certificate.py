@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from turnwright._base.field_docs import described
+from turnwright._base.field_docs import describe_fields
 from turnwright.agent import Agent
 from turnwright.agents.bounds import EXACTNESS, Bound, Exactness, bounds_of, class_of, reply_bound
 from turnwright.model.model_settings import ModelSettings
@@ -48,7 +48,7 @@ class SetBy(StrEnum):
 
 
 def _headed(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
-    described(schema, model)
+    describe_fields(schema, model)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 
 

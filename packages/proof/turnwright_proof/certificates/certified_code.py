@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from turnwright._base.field_docs import described
+from turnwright._base.field_docs import describe_fields
 from turnwright_states.limits import TOOL_TIMEOUT
 
 Asks = Literal["always", "perhaps", "never"]
@@ -14,7 +14,7 @@ Reviews = Literal["always", "sometimes", "never"]
 class Part(BaseModel):
     """A part of a certificate."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=described)
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=describe_fields)
 
 
 class CertifiedTool(Part):

@@ -139,7 +139,7 @@ def diagram(
         else:
             overlay = _turn(turn, store) if turn else None
             if coverage:
-                overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.none()))
+                overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.zeros()))
             echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(words_of(error))

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from turnwright_proof.texts import describe_guard
 from turnwright_states.chart import ILLEGAL, ROWS, ReasonFrom, Refused, Row
 from turnwright_states.counters import Counters
-from turnwright_states.guards import Guard, reached
+from turnwright_states.guards import Guard, list_reached_limits
 from turnwright_states.reasons import REASONS, REASONS_OF, EndReason
 from turnwright_states.state import FINAL, Outcome, State, Trigger
 from turnwright_states.verdict import Check, Verdict
@@ -251,7 +251,11 @@ def _given_by(row: Row) -> frozenset[EndReason]:
 
 def _untrue(row: Row, counters: Counters) -> str:
     """Return the fault of a row's reason for counters that take the row. Empty without one."""
-    if row.source is State.CHECK and isinstance(row.reason, EndReason) and row.reason not in reached(counters):
+    if (
+        row.source is State.CHECK
+        and isinstance(row.reason, EndReason)
+        and row.reason not in list_reached_limits(counters)
+    ):
         return f"names the reason {row.reason}, which is not reached"
     if row.dest.outcome is not None and row.reason is ReasonFrom.CARRIED:
         carried = _DOOM if counters.carried_doom else _LIMITS

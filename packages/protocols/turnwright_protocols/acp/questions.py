@@ -6,7 +6,7 @@ from typing import Final
 from acp import schema
 from acp.interfaces import Client
 
-from turnwright.journal.answers import Answer, unanswered
+from turnwright.journal.answers import Answer, make_default_answer
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.items import asking_call, clean
@@ -60,7 +60,7 @@ async def ask_permission(
     response = await client.request_permission(session, call, options)
     option_id = response.outcome.option_id if isinstance(response.outcome, schema.AllowedOutcome) else ""
     offered_options = {option for option, _, _ in _options_of(interrupt)}
-    return option_id if option_id in offered_options else unanswered(interrupt, _CANCELED)
+    return option_id if option_id in offered_options else make_default_answer(interrupt, _CANCELED)
 
 
 async def ask_form(client: Client, session: str, turn: str, interrupt: Interrupt) -> str | Answer:
@@ -75,7 +75,7 @@ async def ask_form(client: Client, session: str, turn: str, interrupt: Interrupt
     response = await client.create_elicitation(clean(words(interrupt, choices=False)), form)
     content = response.content if isinstance(response, schema.AcceptElicitationResponse) else None
     answer = None if content is None else content.get("answer")
-    return answer if isinstance(answer, str) else unanswered(interrupt, _CANCELED)
+    return answer if isinstance(answer, str) else make_default_answer(interrupt, _CANCELED)
 
 
 async def confirm(client: Client, session: str, call: str, question: str) -> bool:

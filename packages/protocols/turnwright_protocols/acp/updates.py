@@ -18,7 +18,7 @@ from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus
 from turnwright_states.amounts import format_number
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 from .editor_tools import KINDS, read_diff
 
@@ -166,7 +166,7 @@ class UpdateEncoder:
             status="completed" if fact.status is CallStatus.OK else "failed",
             raw_input=None if item.changed is None else fitting({**item.changed}),
             content=[part for part in (diff, terminal, tool_content(text_block(text))) if part is not None],
-            raw_output=fitting({"text": text, "structured": thawed(fact.structured)}) if diff is None else None,
+            raw_output=fitting({"text": text, "structured": thaw(fact.structured)}) if diff is None else None,
             session_update="tool_call_update",
         )
 

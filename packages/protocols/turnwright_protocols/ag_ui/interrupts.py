@@ -11,7 +11,7 @@ from ag_ui.core import ResumeEntry
 from pydantic import JsonValue
 
 from turnwright.errors import InvalidAnswerError
-from turnwright.journal.answers import ANSWERABLE, Answer, unanswered
+from turnwright.journal.answers import ANSWERABLE, Answer, make_default_answer
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.client_tools import read_settlement
@@ -104,7 +104,7 @@ def answers_of(interrupts: Sequence[Interrupt], entries: Mapping[str, ResumeEntr
                 interrupt.id, "the resume has no entry for it, and every open interrupt needs one", ids
             )
         if entry.status == "cancelled":
-            answers[interrupt.id] = unanswered(interrupt, _ABANDONED)
+            answers[interrupt.id] = make_default_answer(interrupt, _ABANDONED)
         else:
             answers[interrupt.id] = _answer(interrupt, entry.payload, ids)
     return answers

@@ -19,7 +19,7 @@ from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
 from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
-from turnwright.journal.answers import Answer, approve, unanswered
+from turnwright.journal.answers import Answer, approve, make_default_answer
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
@@ -262,7 +262,7 @@ def _answer(interrupt: Interrupt, response: object) -> str | bool | Answer:
     answer = None if content is None else content.get("answer")
     if answer is True and content is not None and content.get("always") is True:
         return approve(always=True)
-    return answer if isinstance(answer, str | bool) else unanswered(interrupt, _CANCELED)
+    return answer if isinstance(answer, str | bool) else make_default_answer(interrupt, _CANCELED)
 
 
 class _Progress:

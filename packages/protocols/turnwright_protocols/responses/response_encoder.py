@@ -18,7 +18,7 @@ from turnwright_protocols.items import APPROVALS, Item, arguments_text, clean
 from turnwright_protocols.segment_usage import SegmentUsage
 from turnwright_protocols.turn_reader import TurnReader
 from turnwright_states import CallStatus
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 Json = dict[str, JsonValue]
 Events = Iterator[Json]
@@ -370,7 +370,7 @@ def functions_of(declarations: Iterable[JsonObject]) -> list[JsonValue]:
     """Return the tools of a turn's client as the API has them."""
     names = ("name", "description", "parameters")
     return [
-        {"type": "function", "strict": False, **{name: thawed(declaration[name]) for name in names}}
+        {"type": "function", "strict": False, **{name: thaw(declaration[name]) for name in names}}
         for declaration in declarations
     ]
 

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
-from turnwright.driver.hooks.asking import called
+from turnwright.driver.hooks.asking import call_function
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
@@ -28,7 +28,7 @@ from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
 from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
-from turnwright.transcript.pairing import repaired
+from turnwright.transcript.pairing import repair_pairs
 from turnwright_states import CallStatus, EndReason
 from turnwright_states import facts as f
 from turnwright_states.limits import TOOL_TIMEOUT
@@ -341,7 +341,7 @@ class Rehearsal:
 
         @wraps(process)
         async def process_and_look(messages: tuple[Message, ...]) -> object:
-            processed = await called(process, messages)
+            processed = await call_function(process, messages)
             if isinstance(processed, Sequence) and all(isinstance(message, Message) for message in processed):
                 self._look_for_dropped_results(messages, processed)
             return processed
@@ -349,9 +349,9 @@ class Rehearsal:
         structs.force_setattr(engine.setup, "history_processor", process_and_look)
 
     def _look_for_dropped_results(self, messages: Sequence[Message], processed: Sequence[Message]) -> None:
-        if repaired(messages)[1]:  # an imported history was unpaired before
+        if repair_pairs(messages)[1]:  # an imported history was unpaired before
             return
-        processed_results, sent_results = _results_in(processed), _results_in(repaired(processed)[0])
+        processed_results, sent_results = _results_in(processed), _results_in(repair_pairs(processed)[0])
         for results, why in (
             (processed_results - sent_results, "its call is cut off"),
             (sent_results - processed_results, "the model reads that there is none"),

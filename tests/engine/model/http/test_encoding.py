@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message
-from turnwright.model.http.encoding import CHUNK, EncodedMessage, dump, in_words, lengthened
+from turnwright.model.http.encoding import CHUNK, EncodedMessage, dump, extend_chunks, in_words
 from turnwright.model.settings_mapping import checked_extra
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -63,19 +63,19 @@ def test_non_json_object_is_not_sent() -> None:
 
 
 def test_short_pieces_become_a_single_chunk() -> None:
-    assert lengthened((), []) == ()
-    assert lengthened((), [b"a", b"b"]) == (b"ab",)
-    assert lengthened((b"a",), [b"b", b"c"]) == (b"abc",)
-    assert lengthened((b"a",), [b""]) == (b"a",)
+    assert extend_chunks((), []) == ()
+    assert extend_chunks((), [b"a", b"b"]) == (b"ab",)
+    assert extend_chunks((b"a",), [b"b", b"c"]) == (b"abc",)
+    assert extend_chunks((b"a",), [b""]) == (b"a",)
 
 
 def test_a_long_piece_is_not_copied() -> None:
     """It is a picture, as a rule."""
     long = b"a" * CHUNK
-    chunks = lengthened((b"b",), [b"c", long, b"d"])
+    chunks = extend_chunks((b"b",), [b"c", long, b"d"])
     assert chunks == (b"bc", long, b"d")
     assert chunks[1] is long
-    assert lengthened(lengthened((), [long]), [b"b"]) == (long, b"b")
+    assert extend_chunks(extend_chunks((), [long]), [b"b"]) == (long, b"b")
 
 
 def test_extra_body_is_copied() -> None:

@@ -20,7 +20,7 @@ from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.tools import Tool
 from turnwright.tools.mcp import McpServer, mcp_login, mcp_tools
-from turnwright_states.payload import thawed
+from turnwright_states.payload import thaw
 
 #: The address of the client's metadata that the suite expects.
 CLIENT_METADATA: Final = "https://conformance-test.local/client-metadata.json"
@@ -97,6 +97,6 @@ async def run_turn(tools: list[Tool], calls: list[tuple[str, dict[str, JsonValue
 def example(tool: Tool, tools: list[Tool]) -> dict[str, JsonValue]:
     """Return arguments that fit a tool's schema. Where a tool takes a schema, it gets that of the first other one."""
     properties: Any = tool.parameters.get("properties", {})
-    given_schema = next((thawed(candidate.parameters) for candidate in tools if candidate is not tool), {})
+    given_schema = next((thaw(candidate.parameters) for candidate in tools if candidate is not tool), {})
     values: Mapping[object, JsonValue] = {**VALUES, "object": {**given_schema}}
     return {name: values.get(schema.get("type"), "x") for name, schema in properties.items()}
