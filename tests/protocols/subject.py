@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from turnwright import Agent, Engine, Later, StoreError, ToolContext, Usage, agent_tool, tool
 from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
-from turnwright.store import Claim, MemoryStore, NewTurn, Status, Store, TurnRow
+from turnwright.store import Claim, MemoryStore, NewTurn, SessionInfo, Status, Store, TurnRow
 from turnwright_states import Cause, Finish
 from turnwright_states.facts import Fact
 
@@ -130,6 +130,10 @@ class UnreachableStore(MemoryStore):
 
     @override
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
+        raise OSError(f"no route to {HOST}")
+
+    @override
+    async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
         raise OSError(f"no route to {HOST}")
 
 

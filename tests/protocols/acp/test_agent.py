@@ -193,6 +193,10 @@ async def test_other_error_is_logged_and_not_sent(caplog: pytest.LogCaptureFixtu
         await say(agent, session, "hello")
     assert HOST not in json.dumps(failure.value.to_error_obj())
     assert HOST in caplog.text
+    await agent.close_session(session)
+    with pytest.raises(RequestError) as failure:
+        await agent.list_sessions()
+    assert HOST not in json.dumps(failure.value.to_error_obj())
 
 
 @pytest.mark.parametrize(
@@ -363,12 +367,15 @@ async def test_hostile_requests_are_refused_and_change_nothing(engine: Engine) -
         lambda: agent.close_session("chat"),
         lambda: agent.set_session_mode("chat", "Helper"),
         lambda: agent.new_session("relative/folder"),
+        lambda: agent.load_session(FOLDER, "\ud800"),
         lambda: agent.list_sessions(cursor="x"),
+        lambda: agent.list_sessions(cursor="9" * 30),
         lambda: agent.authenticate("root"),
         lambda: agent.ext_method("x", {}),
     ):
-        with pytest.raises(RequestError):
+        with pytest.raises(RequestError) as refusal:
             await request()
+        assert refusal.value.code != -32603, "the fault is not the server's"
     await agent.cancel("chat")
     await agent.cancel("no-such")
     assert await journal(engine) == before

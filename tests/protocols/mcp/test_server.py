@@ -204,7 +204,14 @@ async def test_forged_states_are_refused_and_change_nothing() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"prompt": 7}, {"prompt": " "}, {"prompt": "x", "session": ""}, {"prompt": "x", "session": "a\nb"}],
+    [
+        {},
+        {"prompt": 7},
+        {"prompt": " "},
+        {"prompt": "x", "session": ""},
+        {"prompt": "x", "session": "a\nb"},
+        {"prompt": "\ud800"},
+    ],
 )
 async def test_malformed_call_is_refused_and_starts_nothing(engine: Engine, arguments: dict[str, object]) -> None:
     async with client_of(engine) as client:
@@ -214,6 +221,14 @@ async def test_malformed_call_is_refused_and_starts_nothing(engine: Engine, argu
         assert (result.is_error, text_of(result)[:7]) == (True, "session" if "session" in arguments else "prompt:")
         with pytest.raises(MCPError):
             await client.call_tool("nobody", {"prompt": "hello"})
+    assert await engine.turns() == []
+
+
+async def test_argument_that_the_tool_lacks_is_refused(engine: Engine) -> None:
+    """A misspelled session would begin another conversation."""
+    async with client_of(engine) as client:
+        result = await call(client, "hello", sesion="a")
+    assert (result.is_error, text_of(result)) == (True, "'sesion' is not an argument: give prompt, and session")
     assert await engine.turns() == []
 
 

@@ -1,21 +1,23 @@
 """An agent of ACP: its sessions are the engine's, and its prompts are turns."""
 
+import asyncio
 import logging
 import os
 import stat
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final
+from functools import partial, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import anyio
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
 from acp.interfaces import Client
+from acp.stdio import stdio_streams
 
 from turnwright import ExternalTool
-from turnwright._base.background_task import spawn
+from turnwright._base.background_task import background_task, spawn
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
@@ -44,11 +46,14 @@ from turnwright_states import facts as f
 
 from .commands import COMMANDS, DELETE_QUESTION, STATUS, Command, delete_session, describe_session
 from .editor_tools import EditorCalls, is_editor_call, offer_tools
+from .lines import MOST_BYTES, pass_messages
 from .prompt import Block, read_prompt
 from .questions import ask_form, ask_permission, asks_permission, confirm
 from .updates import UpdateEncoder, agent_chunks, stop_reason, user_chunks
 
 _LOG = logging.getLogger(__name__)
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 #: Our key in the metadata of turns, and of messages.
 _KEY: Final = "acp"
@@ -56,7 +61,25 @@ _META: Final = "turnwright"
 _VIA: Final = "acp"
 #: The most sessions of a list, and turns of a session that are replayed.
 _MOST_SESSIONS, _MOST_TURNS = 50, 200
+#: Digits of a session's number.
+_LONGEST_CURSOR: Final = 18
 _INVALID_REQUEST, _INVALID_PARAMS, _INTERNAL = -32600, -32602, -32603
+
+
+def _hiding_faults(handle: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitable[_T]]:
+    """Log the other errors of a request: the protocol's library would send their words, which may name files."""
+
+    @wraps(handle)
+    async def guarded(*values: _P.args, **options: _P.kwargs) -> _T:
+        try:
+            return await handle(*values, **options)
+        except RequestError:
+            raise
+        except Exception as error:  # noqa: BLE001 (the client gets words of ours)
+            _LOG.warning("a request failed", exc_info=error)
+            raise RequestError(_INTERNAL, "that is not possible here now: see the log of the agent") from None
+
+    return guarded
 
 
 @dataclass(slots=True)
@@ -134,6 +157,7 @@ class AcpAgent:
         self._spawn(partial(self._offer_commands, session))
         return schema.NewSessionResponse(session_id=session, modes=self._modes(self._default))
 
+    @_hiding_faults
     async def load_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[object] | None = None, **_: object
     ) -> schema.LoadSessionResponse:
@@ -151,6 +175,7 @@ class AcpAgent:
         self._continue_later(session_id, session, rows[0])
         return schema.LoadSessionResponse(modes=self._modes(session.mode))
 
+    @_hiding_faults
     async def resume_session(
         self, cwd: str, session_id: str, mcp_servers: Sequence[object] | None = None, **_: object
     ) -> schema.ResumeSessionResponse:
@@ -161,11 +186,12 @@ class AcpAgent:
         self._continue_later(session_id, session, rows[0])
         return schema.ResumeSessionResponse(modes=self._modes(session.mode))
 
+    @_hiding_faults
     async def list_sessions(
         self, cursor: str | None = None, cwd: str | None = None, **_: object
     ) -> schema.ListSessionsResponse:
         """List the sessions of ACP in the store, the newest first."""
-        if cursor is not None and not cursor.isdecimal():
+        if cursor is not None and not (cursor.isdecimal() and len(cursor) <= _LONGEST_CURSOR):
             raise RequestError(_INVALID_PARAMS, "the cursor is not one of a list")
         infos = await self._engine.sessions(limit=_MOST_SESSIONS, before=None if cursor is None else int(cursor))
         sessions: list[schema.SessionInfo] = []
@@ -183,6 +209,7 @@ class AcpAgent:
         self._need(session_id).mode = mode_id
         return schema.SetSessionModeResponse()
 
+    @_hiding_faults
     async def close_session(self, session_id: str, **_: object) -> schema.CloseSessionResponse:
         """Abort what runs, and forget the session. It stays in the store."""
         session = self._need(session_id)
@@ -203,6 +230,7 @@ class AcpAgent:
         elif session.turn:
             await self._engine.abort(session.turn)  # `_follow` asks nothing more if the turn pauses just now
 
+    @_hiding_faults
     async def prompt(self, session_id: str, prompt: Sequence[Block], **_: object) -> schema.PromptResponse:
         """Run a turn, or answer the question that an earlier prompt ended with."""
         session = self._need(session_id)
@@ -215,11 +243,6 @@ class AcpAgent:
             if command is not None:
                 return await self._run_command(session_id, session, command)
             return await self._run_prompt(session_id, session, text, files)
-        except RequestError:
-            raise
-        except Exception as error:  # noqa: BLE001 (the protocol's library would send the error's words)
-            _LOG.warning("a prompt failed", exc_info=error)
-            raise RequestError(_INTERNAL, "the turn cannot run here now: see the log of the agent") from None
         finally:
             session.busy, session.turn = False, ""
             session.idle.set()
@@ -418,7 +441,7 @@ class AcpAgent:
 
     async def _about(self, session_id: str) -> Mapping[str, Any] | None:
         """Return what this door noted about a session with its newest turn; None for another door's."""
-        rows = await self._engine.turns(session=session_id, limit=20)
+        rows = await self._engine.turns(session=session_id, limit=20) if session_id.isprintable() else []
         row = next((row for row in rows if root_of(row.id) == row.id), None)
         facts = [] if row is None else await self._engine.store.facts(row.id)
         started = facts[0][1] if facts else None
@@ -452,8 +475,11 @@ async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bo
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
         if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
             raise ConfigError(f"acp: standard {name} is a file: the editor that starts this command gives it pipes")
-    # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
-    await run_agent(AcpAgent(engine, agents, editor_tools=editor_tools), use_unstable_protocol=True)  # type: ignore[arg-type]
+    agent: Any = AcpAgent(engine, agents, editor_tools=editor_tools)
+    (reader, writer), messages = await stdio_streams(limit=MOST_BYTES), asyncio.StreamReader(limit=MOST_BYTES)
+    async with background_task(pass_messages, reader, messages, writer):
+        # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
+        await run_agent(agent, writer, messages, use_unstable_protocol=True)
 
 
 def _choose(interrupts: Sequence[Interrupt]) -> list[Interrupt]:

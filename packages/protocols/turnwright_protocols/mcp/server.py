@@ -222,8 +222,12 @@ class _AgentTools:
 
 def _arguments(arguments: Mapping[str, Any]) -> tuple[str, str | None]:
     prompt, session = arguments.get("prompt"), arguments.get("session")
+    if unknown_names := sorted(arguments.keys() - {"prompt", "session"}):
+        raise ValueError(f"{clean(unknown_names[0])[:40]!r} is not an argument: give prompt, and session")
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError("prompt: give a text")
+    if clean(prompt) != prompt:
+        raise ValueError("prompt: has half a surrogate pair")
     if session is not None and not (
         isinstance(session, str) and 0 < len(session) <= LONGEST_SESSION and session.isprintable()
     ):
