@@ -117,6 +117,10 @@ class JournalFold:
             self.machine = machine or TurnMachine.resume((fact for _, fact in facts), verify=True)
             self.transcript = Transcript.following(self.machine.turn, facts)
         self.seq = facts[-1][0]
+        if self.seq != len(facts):
+            raise UnreadableTurnError(
+                turn_id, f"its journal has {len(facts)} facts, and the last one is fact {self.seq}"
+            )
 
     @classmethod
     async def read(cls, store: Store, turn_id: str, *, keep_facts: bool = False) -> "JournalFold":

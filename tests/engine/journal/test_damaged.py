@@ -302,6 +302,10 @@ BREAKS: Final = {
         "UPDATE facts SET payload = replace(payload, '\"PAUSED\"', '\"CHECK\"') WHERE kind = 'paused'",
         f"fact 5 of the journal: paused: {CHANGED}",
     ),
+    "renumbered": (
+        "UPDATE facts SET seq = 9 WHERE kind = 'paused'",
+        "its journal has 5 facts, and the last one is fact 9",
+    ),
 }
 
 
