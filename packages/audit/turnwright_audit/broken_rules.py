@@ -45,9 +45,9 @@ class _Reader:
     """Feeds the calls of a run to the rules. Sub-agents act in the place of the call that started them."""
 
     def __init__(self, rules: RuleList) -> None:
-        own = RuleList([rule for rule in rules.rules if not rule.sub_agents], rules.groups)
+        own_rules = RuleList([rule for rule in rules.rules if not rule.sub_agents], rules.groups)
         tree = RuleList([rule for rule in rules.rules if rule.sub_agents], rules.groups)
-        self._own, self._tree = History(own), History(tree)
+        self._own, self._tree = History(own_rules), History(tree)
         self._calls = self._replies = 0
         self.broken: dict[str, BrokenRule] = {}
         self.read_ids: set[str | None] = set()

@@ -39,10 +39,10 @@ def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
 
 
 def _checks(run: Trajectory) -> Iterator[TurnCheck]:
-    damaged = run.run_notes.unreadable_lines > 0
+    is_damaged = run.run_notes.unreadable_lines > 0
     for check in traces.check_turns(events_of(run), "step"):
-        unmarked = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}
-        yield _undecided(check, DAMAGE) if damaged else check._replace(unknown={**check.unknown, **unmarked})
+        unknown_claims = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}
+        yield _undecided(check, DAMAGE) if is_damaged else check._replace(unknown={**check.unknown, **unknown_claims})
 
 
 def _undecided(check: TurnCheck, why: str) -> TurnCheck:
@@ -93,12 +93,14 @@ def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces
     answered_ids = set()
     common_result = shared_result(step)
     for result in step.observation.results if step.observation else ():
-        own = (result.extra and result.extra.turnwright) or ResultNotes()
+        result_notes = (result.extra and result.extra.turnwright) or ResultNotes()
         answered_ids.add(result.source_call_id)
-        if result is not common_result and (result.source_call_id is not None or not own.unreadable):
-            answers = result.source_call_id or own.orphan_id or "without an id"
-            yield traces.TraceToolResult(turn=turn, call=answers, status=_STATUSES.get(own.status, CallStatus.OK))
+        if result is not common_result and (result.source_call_id is not None or not result_notes.unreadable):
+            answers = result.source_call_id or result_notes.orphan_id or "without an id"
+            yield traces.TraceToolResult(
+                turn=turn, call=answers, status=_STATUSES.get(result_notes.status, CallStatus.OK)
+            )
     for call in calls:
-        ended = common_result is not None or call.function_name in (notes.terminal_tools or ())
-        if ended and call.tool_call_id not in answered_ids:
+        has_ended = common_result is not None or call.function_name in (notes.terminal_tools or ())
+        if has_ended and call.tool_call_id not in answered_ids:
             yield traces.TraceToolResult(turn=turn, call=call.tool_call_id)

@@ -89,8 +89,8 @@ def loops_of(turn: Sequence[AuditStep]) -> TurnLoops:
     errors, idle = list(_errors(rounds)), list(_idle(rounds))
     _add(acts, f"errors:{SAME_ERRORS}", errors)
     _add(acts, f"nothing:{NOTHING_NEW}", idle)
-    for more in (errors, idle):
-        stretches += [stretch for stretch in more if not any(map(stretch.overlaps, stretches))]
+    for more_stretches in (errors, idle):
+        stretches += [stretch for stretch in more_stretches if not any(map(stretch.overlaps, stretches))]
     return TurnLoops(
         [_loop(turn, places, rounds, stretch) for stretch in sorted(stretches)],
         {name: [places[at] for at in where[:_KEPT]] for name, where in acts.items()},
@@ -196,8 +196,8 @@ def _errors(rounds: Sequence[list[AuditCall]]) -> Iterator[_Stretch]:
     for error, numbers in chain.from_iterable(equal):
         row = list(numbers)
         if error is not None and len(row) >= SAME_ERRORS:
-            denied = all(call.status == "denied" for at in row for call in rounds[at])
-            kind = LoopKind.DENIED if denied else LoopKind.SAME_ERROR
+            is_denied = all(call.status == "denied" for at in row for call in rounds[at])
+            kind = LoopKind.DENIED if is_denied else LoopKind.SAME_ERROR
             yield _Stretch(row[0], row[-1], row[SAME_ERRORS - 1], kind)
 
 

@@ -212,11 +212,11 @@ def _pair(
             run_measure.orphans += notes.orphan_id is not None and not notes.unreadable
         else:
             unreadable_by_id[result.source_call_id] = notes.unreadable
-    shared = None if shared_result(step) is None else False
+    is_shared = None if shared_result(step) is None else False
     for call in step.tool_calls or ():
         name = call.function_name
         run_measure.calls += 1
-        unreadable = unreadable_by_id.get(call.tool_call_id, False if call.tool_call_id in late else shared)
+        unreadable = unreadable_by_id.get(call.tool_call_id, False if call.tool_call_id in late else is_shared)
         if unreadable is not None:
             run_measure.results += not unreadable
             run_measure.unreadable += unreadable

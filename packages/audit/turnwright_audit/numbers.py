@@ -5,8 +5,8 @@ def abbreviate(number: float) -> str:
     """Return a number with at most three digits and a unit: 950, 12.3k, 4.56M."""
     for size, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if number >= size:
-            scaled = number / (1000 if unit == "k" else size)
-            return f"{scaled:.3g}{unit}" if scaled < 1000 else f"{scaled:.0f}{unit}"  # noqa: PLR2004
+            amount = number / (1000 if unit == "k" else size)
+            return f"{amount:.3g}{unit}" if amount < 1000 else f"{amount:.0f}{unit}"  # noqa: PLR2004
     return f"{number:,.0f}"
 
 

@@ -85,11 +85,11 @@ class Outcomes:
         """
         path = PurePath(run.file.replace(":", "/"))
         rows = self._files.get(path.name)
-        own = (run.run, f"{path.name}#{run.run}")
-        placed = () if run.run.isdecimal() else (f"{path.name}#{place}",)
+        own_names = (run.run, f"{path.name}#{run.run}")
+        placed_names = () if run.run.isdecimal() else (f"{path.name}#{place}",)
         if rows:
             files = ["/".join(path.parts[-count:]) for count in range(len(path.parts), 0, -1)]
-            names = (*own, *placed, *((f"{run.run}#{place}", str(place)) if placed else ()))
+            names = (*own_names, *placed_names, *((f"{run.run}#{place}", str(place)) if placed_names else ()))
             for file in files:
                 for name in names:
                     if (label := rows.get(_key(file, name))) is not None:
@@ -97,7 +97,7 @@ class Outcomes:
             alone = [label for key, label in rows.items() if key.partition("\x1f")[0] in files]
             if len(alone) == 1 and not place:
                 return alone[0]
-        for name in (*own, *placed, run.file, path.name, path.stem, path.parent.name):
+        for name in (*own_names, *placed_names, run.file, path.name, path.stem, path.parent.name):
             if (label := self._runs.get(name)) is not None:
                 return label
         return None

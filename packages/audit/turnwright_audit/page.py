@@ -76,14 +76,14 @@ class _Page:
         where = f"{count(files, 'file')} ({self._text(formats)})"
         yield f"<h1>Audit of {count(totals.runs, 'agent run')}</h1><p>{where}</p>"
         tokens = totals.input_tokens + totals.output_tokens
-        labeled = totals.succeeded + totals.failed
-        of = "" if labeled in (0, totals.runs) else f" of the {labeled:,} with a label"
+        labeled_count = totals.succeeded + totals.failed
+        of = "" if labeled_count in (0, totals.runs) else f" of the {labeled_count:,} with a label"
         cards = {
             "steps": abbreviate(totals.steps),
             "tool calls": abbreviate(totals.calls),
             "tokens": abbreviate(tokens) if tokens else "not recorded",
             "cost": money(totals.cost) if totals.cost else "not recorded",
-            f"succeeded{of}": percent(totals.succeeded, labeled) or "no labels",
+            f"succeeded{of}": percent(totals.succeeded, labeled_count) or "no labels",
             "of the runs have a loop": percent(totals.looping, totals.runs),
             "calls without a result": f"{totals.unpaired:,}",
         }

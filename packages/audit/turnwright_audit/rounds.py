@@ -115,9 +115,9 @@ def late_results(run: Trajectory) -> dict[str, TrajectoryResult]:
     late: dict[str, TrajectoryResult] = {}
     for step in run.steps:
         if step.observation is not None:
-            own = {call.tool_call_id for call in step.tool_calls or ()}
+            own_ids = {call.tool_call_id for call in step.tool_calls or ()}
             for result in step.observation.results:
-                if result.source_call_id is not None and result.source_call_id not in own:
+                if result.source_call_id is not None and result.source_call_id not in own_ids:
                     late.setdefault(result.source_call_id, result)
     return late
 

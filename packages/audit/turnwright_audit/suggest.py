@@ -71,8 +71,8 @@ def defaults() -> Trial:
 
 def suggest(totals: Totals, runs: Iterable[RunMeasure]) -> Suggestion | None:
     """Return suggested limits; None if no run went well. `runs` are all runs once more."""
-    labeled = totals.good.runs > 0
-    good = totals.good if labeled else totals.finished
+    has_labels = totals.good.runs > 0
+    good = totals.good if has_labels else totals.finished
     if not good.runs:
         return None
     trial = Trial(
@@ -80,9 +80,9 @@ def suggest(totals: Totals, runs: Iterable[RunMeasure]) -> Suggestion | None:
         tool_calls=rounded_up(good.calls.quantile(SHARE)),
         tokens=_limit(good.tokens, good.runs),
         cost=None if (cost := _limit(good.cost, good.runs)) is None else cost / MICRO,
-        loops=_loops(totals, good.runs if labeled else 0),
+        loops=_loops(totals, good.runs if has_labels else 0),
     )
-    suggestion = Suggestion(trial, labeled, good.runs, Tally(), Tally())
+    suggestion = Suggestion(trial, has_labels, good.runs, Tally(), Tally())
     default = defaults()
     for run in runs:
         suggestion.effect.take(trial, run.measured, run.success)

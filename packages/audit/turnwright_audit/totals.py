@@ -56,12 +56,12 @@ class Tally(_Sum):
 
     def take(self, trial: Trial, turns: Sequence[TurnMeasure], success: bool | None) -> None:
         """Count what a limit does to the turns of a run."""
-        changed = stopped = False
+        is_changed = is_stopped = False
         for turn in turns:
             kept_steps, refused_calls = effect(turn, trial)
             if kept_steps == turn.steps and not refused_calls:
                 continue
-            changed = True
+            is_changed = True
             self.refused += refused_calls
             saved_steps = turn.steps - kept_steps
             self.steps += saved_steps
@@ -70,14 +70,14 @@ class Tally(_Sum):
             self.tokens += sum(turn.tokens[kept_steps:])
             self.cost += sum(turn.cost[kept_steps:])
             if saved_steps or trial.max_calls_per_step is None:
-                stopped = True
+                is_stopped = True
                 self.at.add(kept_steps)
-        self.runs += changed
-        self.with_tokens += changed and any(map(any, (turn.tokens for turn in turns)))
-        self.with_cost += changed and any(map(any, (turn.cost for turn in turns)))
-        self.stopped += stopped
-        self.succeeded += changed and success is True
-        self.failed += changed and success is False
+        self.runs += is_changed
+        self.with_tokens += is_changed and any(map(any, (turn.tokens for turn in turns)))
+        self.with_cost += is_changed and any(map(any, (turn.cost for turn in turns)))
+        self.stopped += is_stopped
+        self.succeeded += is_changed and success is True
+        self.failed += is_changed and success is False
 
 
 class Group(_Sum):

@@ -67,15 +67,15 @@ def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
     """
     hidden_facts = [without_secrets(fact, hider) for fact in facts]
     first, pairs = hidden_facts[0], [*enumerate(facts, start=1)]
-    keyed = (ModelReplied, CallSettled)
+    kinds = (ModelReplied, CallSettled)
     if not isinstance(first, TurnStarted) or all(
-        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden_facts, strict=True) if isinstance(fact, keyed)
+        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden_facts, strict=True) if isinstance(fact, kinds)
     ):
         return hidden_facts
-    replayed = replay(pairs)
-    if replayed.check.verdict is not Verdict.HOLDS:
+    replay_result = replay(pairs)
+    if replay_result.check.verdict is not Verdict.HOLDS:
         return hidden_facts
-    new_facts = rederive(facts, replayed.groups, started_input(first), partial(_without_secrets, hider))
+    new_facts = rederive(facts, replay_result.groups, started_input(first), partial(_without_secrets, hider))
     return hidden_facts if isinstance(new_facts, FactGroup) else [without_secrets(fact, hider) for fact in new_facts]
 
 
@@ -103,20 +103,20 @@ async def import_turns(store: Store, lines: Iterable[str | bytes]) -> list[str]:
     from which no turn can be made, and `StoreError` if a turn exists; the turns before it are written.
     """
     journals: dict[str, list[Fact]] = {}
-    created: dict[str, float] = {}
+    created_at: dict[str, float] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            _take(line, journals, created)
+            _take(line, journals, created_at)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError, InvalidJournalError) as error:
             raise ConfigError(f"line {number}: it is not a fact of an exported turn: {error}") from None
     for turn, facts in journals.items():
-        await _write(store, turn, facts, created.get(turn, 0.0))
+        await _write(store, turn, facts, created_at.get(turn, 0.0))
     return [*journals]
 
 
-def _take(line: str | bytes, journals: dict[str, list[Fact]], created: dict[str, float]) -> None:
+def _take(line: str | bytes, journals: dict[str, list[Fact]], created_at: dict[str, float]) -> None:
     """Add the fact of a line to its journal. Raises several kinds of errors for another line."""
     fields = json.loads(line)
     turn, seq, kind = str(fields.pop("turn")), fields.pop("seq"), fields.pop("kind")
@@ -128,7 +128,7 @@ def _take(line: str | bytes, journals: dict[str, list[Fact]], created: dict[str,
     if at is not None:
         if not is_time(at):
             raise ValueError(f"created_at is not a time: {at!r:.40}")
-        created[turn] = float(at)
+        created_at[turn] = float(at)
     facts.append(parse_fact(kind, json.dumps(fields), seq))
 
 

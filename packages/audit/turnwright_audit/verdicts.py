@@ -55,12 +55,12 @@ class Invariants(Struct):
     def take(self, check: TurnCheck, file: str, run: str) -> None:
         """Count the check of a turn."""
         self.turns += 1
-        broken = {fault.claim for fault in check.faults}
+        broken_claims = {fault.claim for fault in check.faults}
         for claim in TraceClaim:
             claim_count = self.claims.setdefault(claim, ClaimCount())
-            claim_count.violated += claim in broken
+            claim_count.violated += claim in broken_claims
             claim_count.unknown += claim in check.unknown
-            claim_count.holds += claim not in broken and claim not in check.unknown
+            claim_count.holds += claim not in broken_claims and claim not in check.unknown
             claim_count.why = claim_count.why or check.unknown.get(claim, "")
         self.faults += [
             SeenFault(fault.claim, file, run, check.turn, fault.why, fault.witness)

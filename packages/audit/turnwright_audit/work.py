@@ -166,26 +166,26 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
     reading = runs_of(task.files, format_named(settings.format) if settings.format else None)
     totals = Totals()
     problems: list[Problem] = []
-    file, place, done, labels = "", 0, 0, 0
+    file, place, done_bytes, labels = "", 0, 0, 0
     with Path(task.rows).open("wb") as rows:
         for run in reading:
             if run.file != file:
                 file, place = run.file, 0
-            measured = run.found if isinstance(run.found, Problem) else _measured(run.found, run.file, place, settings)
-            if isinstance(measured, Problem):
-                problems.append(measured)
+            row = run.found if isinstance(run.found, Problem) else _measured(run.found, run.file, place, settings)
+            if isinstance(row, Problem):
+                problems.append(row)
             else:
-                labels += settings.outcomes is not None and settings.outcomes.of(measured, place) is not None
-                totals.take(measured)
-                _write(rows, measured)
+                labels += settings.outcomes is not None and settings.outcomes.of(row, place) is not None
+                totals.take(row)
+                _write(rows, row)
                 place += 1
             if advance:
-                advance(reading.done - done)
-                done = reading.done
+                advance(reading.done - done_bytes)
+                done_bytes = reading.done
     if advance:
-        advance(reading.done - done)
-    skipped = reading.skipped, reading.first_skipped
-    return Batch(Path(task.rows), reading.done, reading.files, *skipped, problems, totals, labels)
+        advance(reading.done - done_bytes)
+    skip_counts = reading.skipped, reading.first_skipped
+    return Batch(Path(task.rows), reading.done, reading.files, *skip_counts, problems, totals, labels)
 
 
 def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:

@@ -70,11 +70,11 @@ class _Chat:
         choice = (data.get("choices") or [{}])[0]
         message = _without_nulls(choice.get("message") or {})
         entries: list[Json] = message.pop("tool_calls", [])
-        numbered = [
+        numbered_items = [
             {"index": number, "id": str(number), "function": _function_of(entry)}
             for number, entry in enumerate(entries)
         ]
-        choice = {**choice, "message": {**message, "tool_calls": numbered, "function_call": None}}
+        choice = {**choice, "message": {**message, "tool_calls": numbered_items, "function_call": None}}
         response = _decode(ReplyBuilder(), {**data, "choices": [choice]})
         read_entries = [entries[int(call.id)] for call in response.calls]
         return ClientReply(
@@ -99,11 +99,11 @@ class _Responses:
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
         output: list[Json] = data.get("output") or []
-        numbered = [
+        numbered_items = [
             {**_function_item(item), "call_id": str(number)} if item.get("type") in _CALL_ITEMS else item
             for number, item in enumerate(output)
         ]
-        response = _decode(ResponseBuilder(), {**data, "output": numbered})
+        response = _decode(ResponseBuilder(), {**data, "output": numbered_items})
         # A reasoning item is refused without the call that follows it.
         bare = [item for item in output if item.get("type") == "message"]
         return ClientReply(
@@ -131,20 +131,20 @@ class _Anthropic:
     def reply(self, reply: object) -> ClientReply:
         data = _plain(reply)
         blocks = [_without_nulls(block) for block in data.get("content") or []]
-        numbered = [
+        numbered_items = [
             {**block, "id": str(number)} if block.get("type") == "tool_use" else block
             for number, block in enumerate(blocks)
         ]
-        response = _decode(MessageBuilder(), {**data, "type": "message", "content": numbered})
-        paused = response.finish_reason == _PAUSED
+        response = _decode(MessageBuilder(), {**data, "type": "message", "content": numbered_items})
+        is_paused = response.finish_reason == _PAUSED
         return ClientReply(
             response.text,
             _tool_calls(response, [str(blocks[int(call.id)].get("id") or "") for call in response.calls]),
             [{"role": "assistant", "content": blocks}],
             [{"role": "assistant", "content": [block for block in blocks if block.get("type") != "tool_use"]}],
-            Finish.STOP if paused else response.finish,
+            Finish.STOP if is_paused else response.finish,
             response.usage,
-            paused=paused,
+            paused=is_paused,
         )
 
     def add_result(self, messages: list[Json], provider_id: str, text: str, *, error: bool) -> None:

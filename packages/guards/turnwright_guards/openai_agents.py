@@ -182,12 +182,12 @@ class _GuardedModel(Model):  # type: ignore[misc]
         end = self._turn.model_failed if error is self.error else self._turn.broke
         end(error)
 
-    def see(self, own: Callable[[CallModelData[Any]], Any] | None) -> Callable[[CallModelData[Any]], Any]:
+    def see(self, own_filter: Callable[[CallModelData[Any]], Any] | None) -> Callable[[CallModelData[Any]], Any]:
         """Return a filter of the run's input that notes which agent runs."""
 
         async def note(data: CallModelData[Any]) -> ModelInputData:
             _AGENT.set(data.agent)
-            model_data = data.model_data if own is None else own(data)
+            model_data = data.model_data if own_filter is None else own_filter(data)
             return await model_data if isawaitable(model_data) else model_data
 
         return note
@@ -204,7 +204,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
         *,
         previous_response_id: str | None = None,
         conversation_id: str | None = None,
-        **rest: Any,  # noqa: ANN401
+        **options: Any,  # noqa: ANN401
     ) -> ModelResponse:
         """Call the agent's model as often as the turn allows, and return the reply without its refused calls."""
         if not self._is_next:
@@ -218,15 +218,15 @@ class _GuardedModel(Model):  # type: ignore[misc]
                 tracing,
                 previous_response_id=previous_response_id,
                 conversation_id=conversation_id,
-                **rest,
+                **options,
             )
         turn, usage = self._turn, Usage()
         items = ItemHelpers.input_to_new_input_list(input)
         await turn.in_thread(self._settle, items)
         while True:
             call = await turn.in_thread(turn.next_call)
-            stored = previous_response_id is not None or conversation_id is not None
-            items = [*items, *self._unsent] if stored else self._with_refused(items)
+            is_stored = previous_response_id is not None or conversation_id is not None
+            items = [*items, *self._unsent] if is_stored else self._with_refused(items)
             try:
                 response = await self._model().get_response(
                     system_instructions,
@@ -238,7 +238,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
                     tracing,
                     previous_response_id=previous_response_id,
                     conversation_id=conversation_id,
-                    **rest,
+                    **options,
                 )
             except Exception as error:
                 if not call.conclude:
@@ -253,14 +253,14 @@ class _GuardedModel(Model):  # type: ignore[misc]
             if kept_items is not None:
                 self._is_next = False  # until then the SDK may try again
                 return replace(kept_items, usage=usage)
-            if stored:  # the server has the reply
+            if is_stored:  # the server has the reply
                 items, previous_response_id = [], previous_response_id and response.response_id
 
     async def stream_response(self, *request: Any, **options: Any) -> AsyncIterator[Any]:  # noqa: ANN401 (the SDK's)
         """Yield the reply in one event; that of a run inside a tool as it streams."""
         if not self._is_next:
-            instructions, items, settings, *rest = request
-            request = (instructions, items, self._resolved(settings), *rest)
+            instructions, items, settings, *more_parts = request
+            request = (instructions, items, self._resolved(settings), *more_parts)
             async for event in self._model().stream_response(*request, **options):
                 yield event
             return
@@ -387,17 +387,17 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """Record the results that the SDK puts into the input of the next request."""
         results = {item["call_id"]: item["output"] for item in items if "output" in item and "call_id" in item}
         texts = {
-            own: result if isinstance(result, str) else json.dumps(result, default=str)
-            for own, result in results.items()
+            own_id: result if isinstance(result, str) else json.dumps(result, default=str)
+            for own_id, result in results.items()
         }
-        self._turn.settle_rest({own: (text, CallStatus.OK) for own, text in texts.items()}, final=final)
+        self._turn.settle_rest({own_id: (text, CallStatus.OK) for own_id, text in texts.items()}, final=final)
 
 
 class _AnnouncingHooks(RunHooks[Any]):  # type: ignore[misc]
     """The hooks of a run, which announce each of its model calls. The SDK gives runs inside tools no hooks."""
 
-    def __init__(self, announce: Callable[[], None], own: RunHooks[Any] | None) -> None:
-        self._announce, self._own = announce, own or RunHooks()
+    def __init__(self, announce: Callable[[], None], own_hooks: RunHooks[Any] | None) -> None:
+        self._announce, self._own = announce, own_hooks or RunHooks()
         for name in dir(self._own):
             if name.startswith("on_") and name != "on_llm_start":
                 setattr(self, name, getattr(self._own, name))

@@ -216,8 +216,8 @@ class _Run:
             return None if self.turn.model_is_next and (self.call.conclude or not calls) else response
         last_text = self.turn.text_after(text)
         text_parts = [TextPart(last_text)] if last_text != text else []
-        rest = [part for part in response.parts if part not in calls and not text_parts]
-        return replace(response, parts=[*rest, *text_parts]) if calls or text_parts else response
+        other_parts = [part for part in response.parts if part not in calls and not text_parts]
+        return replace(response, parts=[*other_parts, *text_parts]) if calls or text_parts else response
 
     def finish(self) -> None:
         """Accept the last reply as the answer. A typed output that came with other calls counts as a reply."""

@@ -358,8 +358,8 @@ def tool_call(name: str, arguments: object, provider_id: str) -> ToolCall:
     if isinstance(arguments, Mapping):
         return ToolCall(name=name, arguments=dict(arguments), provider_id=provider_id)
     text = str(arguments or "")
-    decoded = whole_object(text)
-    return ToolCall(name=name, arguments=decoded, raw=text if decoded is None else "", provider_id=provider_id)
+    fields = whole_object(text)
+    return ToolCall(name=name, arguments=fields, raw=text if fields is None else "", provider_id=provider_id)
 
 
 def maybe_cut_off(call: ToolCall, usage: Usage | None) -> ToolCall:

@@ -252,11 +252,11 @@ MOVES: Final = (
             f"a {name} call is settled",
             (S.TOOL_EXEC,),
             None,
-            f"{count} > 0 and {LEASED} and {USED if counted else 'used == 0'}",
-            (_follow_settled(kind, counted=counted, paid=paid, gives="gives" if counted else "False"),),
+            f"{count} > 0 and {LEASED} and {USED if is_counted else 'used == 0'}",
+            (_follow_settled(kind, counted=is_counted, paid=is_paid, gives="gives" if is_counted else "False"),),
             example=_LEASE_OF_ONE,
         )
-        for name, count, kind, counted, paid in _CALLS
+        for name, count, kind, is_counted, is_paid in _CALLS
     ),
     *(
         Move(

@@ -32,9 +32,9 @@ class ToolDeclaration(NamedTuple):
         )
 
 
-def client_tools_in(started: f.TurnStarted) -> frozenset[str]:
+def client_tools_in(turn_start: f.TurnStarted) -> frozenset[str]:
     """Return the names of the tools that the client of a turn runs."""
-    return frozenset(str(tool["name"]) for tool in started.client_tools)
+    return frozenset(str(tool["name"]) for tool in turn_start.client_tools)
 
 
 def waits_for_client(interrupt: Interrupt, client_tools: Collection[str]) -> bool:

@@ -237,17 +237,17 @@ def left_open(pause: TurnPausedEvent, event: FactEvent) -> TurnPausedEvent | Non
     A call with a result has no open interrupt.
     """
     match event.fact:
-        case f.Answered(interrupt=answered, decision=Decision.APPROVE) if _needs_more(pause, answered):
+        case f.Answered(interrupt=interrupt_id, decision=Decision.APPROVE) if _needs_more(pause, interrupt_id):
             interrupts = tuple(
                 dataclasses.replace(
                     interrupt, approvals=interrupt.approvals - 1, approved_by=(*interrupt.approved_by, event.fact.by)
                 )
-                if interrupt.id == answered
+                if interrupt.id == interrupt_id
                 else interrupt
                 for interrupt in pause.interrupts
             )
-        case f.Answered(interrupt=answered):
-            interrupts = tuple(interrupt for interrupt in pause.interrupts if interrupt.id != answered)
+        case f.Answered(interrupt=interrupt_id):
+            interrupts = tuple(interrupt for interrupt in pause.interrupts if interrupt.id != interrupt_id)
         case f.CallSettled(call=call):
             interrupts = tuple(interrupt for interrupt in pause.interrupts if asking_call(interrupt) != call)
         case _:
@@ -267,5 +267,5 @@ def clean(text: str) -> str:
 
 def clean_json(value: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
     """Replace halves of surrogate pairs in JSON."""
-    cleaned: dict[str, JsonValue] = json.loads(clean(json.dumps(value, ensure_ascii=False)))
-    return cleaned
+    clean_value: dict[str, JsonValue] = json.loads(clean(json.dumps(value, ensure_ascii=False)))
+    return clean_value

@@ -31,9 +31,9 @@ class SegmentUsage:
         match fact:
             case f.TurnStarted(model=model):
                 self.model, self.is_known = model, True
-            case f.CallSettled(spent=spent) if spent is not None:
-                self.delegated += spent.tokens
-                self._turn += Usage(input_tokens=spent.tokens)
+            case f.CallSettled(spent=spending) if spending is not None:
+                self.delegated += spending.tokens
+                self._turn += Usage(input_tokens=spending.tokens)
             case _ if fact.new_usage is not None:
                 self.own += fact.new_usage
                 self._turn += fact.new_usage

@@ -54,10 +54,10 @@ class _CallDraft:
             return whole.arguments[len(self.arguments) :]
         # The journal has the arguments as JSON, not as the model's text.
         try:
-            same: bool = json.loads(self.arguments) == json.loads(whole.arguments)
+            is_same: bool = json.loads(self.arguments) == json.loads(whole.arguments)
         except ValueError:
-            same = False
-        return "" if same else None
+            is_same = False
+        return "" if is_same else None
 
 
 @dataclass(slots=True)
@@ -166,8 +166,8 @@ class TurnReader:
 
     def _fact(self, event: FactEvent) -> Items:  # noqa: C901, PLR0912 (one case a fact: flat)
         match event.fact:
-            case f.TurnStarted(agent=agent, prompt=prompt, files=files) as started:
-                self.client_tools |= client_tools_in(started)
+            case f.TurnStarted(agent=agent, prompt=prompt, files=files) as turn_start:
+                self.client_tools |= client_tools_in(turn_start)
                 self._calls = 0
                 yield i.TurnStartItem(str(agent.get("name", "")), prompt, tuple(map(FilePart.of_json, files)))
             case f.StepStarted(number=number, nudge=nudge, stall=stall):
@@ -237,12 +237,12 @@ class TurnReader:
             return ()
         for call in calls:
             call_draft = draft.calls.get(call.id)
-            rest = None if call_draft is None else call_draft.rest(call)
-            if call_draft is None or rest is None or (rest and not call_draft.open):
+            tail = None if call_draft is None else call_draft.rest(call)
+            if call_draft is None or tail is None or (tail and not call_draft.open):
                 break  # a client has the calls in the order in which it received them
             if call_draft.open:
-                if rest:
-                    yield i.CallInputDeltaItem(call.id, rest)
+                if tail:
+                    yield i.CallInputDeltaItem(call.id, tail)
                 yield i.CallInputEndItem(call.id)
             del draft.calls[call.id]
             calls_sent.append(call)
@@ -334,10 +334,10 @@ class TurnReader:
         self._index = 0
         self._unsent.clear()
         is_empty = not (reasoning or text or calls or any((message, kind) in self._drafts for kind in _KINDS))
-        replaced = yield from self._complete(message, "reasoning", reasoning)
-        replaced |= yield from self._complete(message, "text", text)
+        is_replaced = yield from self._complete(message, "reasoning", reasoning)
+        is_replaced |= yield from self._complete(message, "text", text)
         if not is_empty:
-            yield i.ReplyItem(message, reasoning, text, calls, replaced)
+            yield i.ReplyItem(message, reasoning, text, calls, is_replaced)
 
     def _complete(self, message: str, kind: Kind, final: str) -> Generator[Item, None, bool]:
         """Complete one text of a message. Returns whether the part that was passed on is wrong."""

@@ -94,20 +94,20 @@ class _Reader:
         self._count += 1
 
     def recording(self, history: Sequence[Message] | None) -> tuple[Recording, tuple[str, ...]]:
-        started, turn = self._started, self._turn
-        if started is None:
+        turn_start, turn = self._started, self._turn
+        if turn_start is None:
             raise ConfigError("there is no fact that a turn begins with")
         if turn.state.outcome is None and turn.state is not State.PAUSED:
             self._then.append(At(self._count, "left", self._parallel(_states(turn))))
             self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
         recorded_messages = (
-            history if history is not None else [Message.of_json(message) for message in started.message_history]
+            history if history is not None else [Message.of_json(message) for message in turn_start.message_history]
         )
         recording = Recording(
-            agent=_agent(started.agent),
-            prompt=started.prompt,
-            files=tuple(map(FilePart.of_json, started.files)),
-            limits=self._limits(started.limits),
+            agent=_agent(turn_start.agent),
+            prompt=turn_start.prompt,
+            files=tuple(map(FilePart.of_json, turn_start.files)),
+            limits=self._limits(turn_start.limits),
             message_history=tuple(_bare(message) for message in recorded_messages if message.says_something),
             model=tuple(self._lines),
             tools=self._calls.tools,
@@ -117,7 +117,7 @@ class _Reader:
             asks=self._calls.asks,
             asked_in=self._calls.asked_in,
             results=dict(sorted(self._calls.results.items())),
-            synthesis=tuple(self._synthesis) if started.synthesis else None,
+            synthesis=tuple(self._synthesis) if turn_start.synthesis else None,
             output=self._decisions.output,
             reviewed=tuple(self._decisions.reviewed),
             decisions=self._decisions.decisions,
@@ -175,8 +175,8 @@ class _Reader:
         match fact:
             case f.CallSettled():
                 call = self._turn.batch[fact.call]
-                closed = call.made.refused or _closes(fact) or self._decisions.closes(call.made)
-                return not (closed or _turned_down(self._previous))
+                is_closed = call.made.refused or _closes(fact) or self._decisions.closes(call.made)
+                return not (is_closed or _turned_down(self._previous))
             case f.Synthesized():
                 return not _gave_up(self._previous)
             case f.ModelReplied() | f.AttemptFailed() | f.CallStarted() | f.CallWaiting() | f.Answered():
@@ -380,8 +380,8 @@ def _states(turn: Turn) -> dict[str, CallState]:
 
 def _closes(fact: f.CallSettled) -> bool:
     """Whether a call was closed with its turn or its step, rather than had a result."""
-    superseded = fact.status is CallStatus.REJECTED and fact.result.endswith(f"({EndReason.SUPERSEDED})")
-    return fact.status is CallStatus.ABORTED or superseded
+    is_superseded = fact.status is CallStatus.REJECTED and fact.result.endswith(f"({EndReason.SUPERSEDED})")
+    return fact.status is CallStatus.ABORTED or is_superseded
 
 
 def _turned_down(fact: f.Fact | None) -> bool:

@@ -217,18 +217,18 @@ class _Run:
         report = self.report
         turns = self.target.play(agent, scenario)
         if report.found is None:
-            broken = report.add(turns)
+            violations = report.add(turns)
             if self.target.rules_off:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
                 report.add_breaches(find_breaches(sets, [[fact for _, fact in turn.facts] for turn in turns]))
         else:
-            broken = violated(result for turn in turns for result in check(turn))
+            violations = violated(result for turn in turns for result in check(turn))
         self._progress(report.examples, report.found is not None)
-        if broken:
+        if violations:
             if report.found is None:  # what making it smaller takes is not counted
                 report.rows = RowCounts.now() - self._before
-            report.found = Found(agent, scenario, broken)
-            raise InvariantViolatedError(broken)
+            report.found = Found(agent, scenario, violations)
+            raise InvariantViolatedError(violations)
 
     def _came_once(self) -> None:
         if self.report.found is not None:

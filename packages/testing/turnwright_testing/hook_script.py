@@ -208,8 +208,8 @@ class Prompter:
             self._guardrails[question.place].verdicts if is_guardrail else getattr(self._hooks, question.on)
         )
         decision = decisions[number - 1] if number <= len(decisions) else None
-        facts, tripped = await self._facts_of(turn), isinstance(decision, Trip)
-        self.consulted.append(Consulted(turn, question.on, question.about, facts, tripped))
+        facts, is_trip = await self._facts_of(turn), isinstance(decision, Trip)
+        self.consulted.append(Consulted(turn, question.on, question.about, facts, is_trip))
         failure = (question.place, turn, number)
         if isinstance(decision, ModelError) and failure in self._failed:
             return None

@@ -135,9 +135,9 @@ def additions(tools: Sequence[Tool]) -> dict[str, st.SearchStrategy[Any]]:
     }
 
 
-def mixed(*weighted: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+def mixed(*weighted_strategies: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
     """Draw one of these by its weight, because Hypothesis drops duplicates from `one_of`."""
-    places = [strategy for number, strategy in weighted for _ in range(number)]
+    places = [strategy for number, strategy in weighted_strategies for _ in range(number)]
     return st.integers(0, len(places) - 1).flatmap(lambda place: places[place])
 
 

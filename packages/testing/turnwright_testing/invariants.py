@@ -64,9 +64,9 @@ def violated(checks: Iterable[Check]) -> tuple[Check, ...]:
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
     """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
-    broken = violated(result for turn in turns for result in check(turn))
-    if broken:
-        raise InvariantViolatedError(broken)
+    violations = violated(result for turn in turns for result in check(turn))
+    if violations:
+        raise InvariantViolatedError(violations)
 
 
 def raises_nothing(turn: Driven) -> Check:
@@ -80,9 +80,9 @@ def ends(turn: Driven) -> Check:
     if turn.raised:
         return Check(claim, Verdict.INCONCLUSIVE, "it was left, for the engine raised")
     last = turn.facts[-1][1] if turn.facts else None
-    ended = isinstance(last, f.TurnEnded)
+    has_ended = isinstance(last, f.TurnEnded)
     ending = turn.gave_up or f"the last fact is {last.kind if last else 'missing'}"
-    return checked(claim, [] if ended and not turn.gave_up else [ending])
+    return checked(claim, [] if has_ended and not turn.gave_up else [ending])
 
 
 def ends_once(turn: Driven) -> Check:
@@ -200,8 +200,8 @@ def sends_sound_requests(turn: Driven) -> Check:
         return unknown(claim, "the requests are not known")
     faults: list[str] = []
     tool_names = list(turn.tools or ())
-    prepared = [fact.tools for fact in facts_of(turn, f.RequestPrepared) if fact.tools is not None]
-    allowed_offers = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared)]
+    prepared_tools = [fact.tools for fact in facts_of(turn, f.RequestPrepared) if fact.tools is not None]
+    allowed_offers = [tool_names, *([name for name in tool_names if name in tools] for tools in prepared_tools)]
     offers_output = {any(spec.name == OUTPUT_TOOL for spec in request.tools) for request in turn.requests}
     if len(offers_output) > 1:
         faults.append("some requests offer the tool of the typed answer, and some do not")
@@ -250,11 +250,11 @@ def journals_before_it_runs(turn: Driven) -> Check:
     claim = "no tool runs before its start is in the journal"
     if turn.executions is None:
         return unknown(claim, "what ran is not known")
-    started = {(fact.call, fact.attempt) for fact in facts_of(turn, f.CallStarted)}
+    started_attempts = {(fact.call, fact.attempt) for fact in facts_of(turn, f.CallStarted)}
     faults = [
         f"{execution.tool} ran as {execution.call}, attempt {execution.attempt}, and the journal knows of no such start"
         for execution in _recorded(turn)
-        if (execution.call, execution.attempt) not in started
+        if (execution.call, execution.attempt) not in started_attempts
     ]
     return checked(claim, faults)
 
@@ -311,9 +311,9 @@ def _endings(turn: Driven) -> Iterator[str]:
             yield f"fact {seq}: the outcome is {fact.outcome}, and the state {fact.state}"
 
 
-def may_be_repeated(started: f.Fact, tool: str, tools: Mapping[str, Tool]) -> bool:
+def may_be_repeated(first_fact: f.Fact, tool: str, tools: Mapping[str, Tool]) -> bool:
     """Whether a turn that began so may lose a call of this tool, so that no fact names it."""
-    repeatable = isinstance(started, f.TurnStarted) and started.agent.get("repeatable_steps") is True
+    repeatable = isinstance(first_fact, f.TurnStarted) and first_fact.agent.get("repeatable_steps") is True
     return repeatable and tool in tools and can_be_repeated([tools[tool]])
 
 
@@ -322,8 +322,8 @@ def _recorded(turn: Driven) -> list[Execution]:
     executions, tools = turn.executions or (), turn.tools or {}
     if not turn.facts:
         return list(executions)
-    started = turn.facts[0][1]
-    return [execution for execution in executions if not may_be_repeated(started, execution.tool, tools)]
+    first_fact = turn.facts[0][1]
+    return [execution for execution in executions if not may_be_repeated(first_fact, execution.tool, tools)]
 
 
 def _reruns(turn: Driven) -> Iterator[str]:

@@ -191,15 +191,15 @@ class _Reader:
             for name, inner in _mapping(schema.get("properties")).items()
         }
         names = schema.get("required")
-        required = set(map(str, names)) if isinstance(names, list) else set()
+        required_names = set(map(str, names)) if isinstance(names, list) else set()
         known_fields: Values = st.fixed_dictionaries(
-            {name: inner for name, inner in properties.items() if name in required},
-            optional={name: inner for name, inner in properties.items() if name not in required},
+            {name: inner for name, inner in properties.items() if name in required_names},
+            optional={name: inner for name, inner in properties.items() if name not in required_names},
         )
-        more = schema.get("additionalProperties")
-        if properties or not isinstance(more, Mapping):
+        more_schema = schema.get("additionalProperties")
+        if properties or not isinstance(more_schema, Mapping):
             return known_fields
-        return st.dictionaries(_names(), self.read(more), max_size=_LONGEST).map(_mapping)
+        return st.dictionaries(_names(), self.read(more_schema), max_size=_LONGEST).map(_mapping)
 
     def _array(self, schema: Schema) -> Values:
         prefix = schema.get("prefixItems")

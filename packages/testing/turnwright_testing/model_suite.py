@@ -91,12 +91,12 @@ class ModelSuite:
         said_calls = (SaidCall("id-1", "search", '{"q": "é"}'), SaidCall("id-2", "read", '{"path": "a.py"}'))
         *deltas, reply = await self.ask(bench, Says(calls=said_calls, finish="calls"))
         assert isinstance(reply, ModelResponse)
-        streamed: dict[int, str] = {}
+        texts_by_call: dict[int, str] = {}
         for delta in deltas:
             if isinstance(delta, ToolCallDelta):
                 assert delta.tool == reply.calls[delta.call_index].name
-                streamed[delta.call_index] = streamed.get(delta.call_index, "") + delta.arguments_delta
-        assert all(reply.calls[number].raw.startswith(text) for number, text in streamed.items())
+                texts_by_call[delta.call_index] = texts_by_call.get(delta.call_index, "") + delta.arguments_delta
+        assert all(reply.calls[number].raw.startswith(text) for number, text in texts_by_call.items())
 
     async def test_repeated_ids_of_calls_are_kept(self, bench: ModelBench) -> None:
         """Some providers give every call the same id: the calls are still two."""

@@ -279,8 +279,8 @@ class _ScenarioRun:
 
     def _with_arguments(self, answer: Answer, interrupt: Interrupt, arguments: JsonObject | None) -> Answer:
         """Return the answer with other arguments for the call, if it may have them and its tool accepts them."""
-        approved = (interrupt.kind, answer.decision) == (InterruptKind.APPROVAL, Decision.APPROVE)
-        if arguments is None or not approved:
+        is_approved = (interrupt.kind, answer.decision) == (InterruptKind.APPROVAL, Decision.APPROVE)
+        if arguments is None or not is_approved:
             return answer
         try:
             return parse_answer((interrupt,), interrupt.id, approve(arguments=arguments), tools=self._offered)

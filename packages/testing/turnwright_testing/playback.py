@@ -359,6 +359,6 @@ def _uncut(text: str) -> str:
     match = _CUT.search(text)
     if match is None or len(text.encode()) <= RESULT_LIMIT:
         return text
-    shortened = text[: match.start()]
-    shortened += _DROPPED[RESULT_LIMIT - len(shortened.encode())]
-    return shortened + "x" * (int(match[1]) - len(shortened.encode()))
+    short_text = text[: match.start()]
+    short_text += _DROPPED[RESULT_LIMIT - len(short_text.encode())]
+    return short_text + "x" * (int(match[1]) - len(short_text.encode()))

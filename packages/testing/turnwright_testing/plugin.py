@@ -41,7 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to count, if an option asks for it. Raises `UsageError` when the file's folder is not there."""
-    if not any(config.getoption(f"turnwright_rows{more}") for more in ("", "_file", "_require")):
+    if not any(config.getoption(f"turnwright_rows{suffix}") for suffix in ("", "_file", "_require")):
         return
     if hasattr(config, "workeroutput"):
         config.pluginmanager.register(_Worker(config), _NAME)

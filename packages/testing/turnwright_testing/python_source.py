@@ -189,8 +189,8 @@ def _node(value: object, imports: Imports, depth: int) -> _Node:  # noqa: C901, 
 
 
 def _call(name: str, arguments: Iterable[tuple[str, object]], imports: Imports, depth: int) -> _Node:
-    labelled = [(f"{label}=" if label else "", value) for label, value in arguments]
-    return _group(f"{name}(", labelled, ")", imports, depth)
+    labels_values = [(f"{label}=" if label else "", value) for label, value in arguments]
+    return _group(f"{name}(", labels_values, ")", imports, depth)
 
 
 def _mapping(value: Mapping[object, object], imports: Imports, depth: int) -> _Node:
@@ -198,8 +198,8 @@ def _mapping(value: Mapping[object, object], imports: Imports, depth: int) -> _N
     return _group("{", pairs, "}", imports, depth)
 
 
-def _group(opens: str, labelled: Sequence[tuple[str, object]], closes: str, imports: Imports, depth: int) -> _Node:
-    items = tuple(_Item(label, _node(value, imports, depth + 1)) for label, value in labelled)
+def _group(opens: str, labels_values: Sequence[tuple[str, object]], closes: str, imports: Imports, depth: int) -> _Node:
+    items = tuple(_Item(label, _node(value, imports, depth + 1)) for label, value in labels_values)
     flat = opens + ", ".join(item.label + item.node.flat for item in items) + closes
     return _Node(flat, (opens, closes.lstrip(",")), items)
 
@@ -269,10 +269,10 @@ def _fields_of_dataclass(value: object) -> Iterator[tuple[str, object]]:
     assert is_dataclass(value)  # noqa: S101 (the caller has looked)
     for field in fields(value):
         field_value = getattr(value, field.name)
-        required, default = _default(field)
-        if not field.init or (not required and field_value == default and type(field_value) is type(default)):
+        is_required, default = _default(field)
+        if not field.init or (not is_required and field_value == default and type(field_value) is type(default)):
             continue
-        yield "" if required and not field.kw_only else field.name, field_value
+        yield "" if is_required and not field.kw_only else field.name, field_value
 
 
 def _default(field: "Field[object]") -> tuple[bool, object]:
@@ -342,9 +342,9 @@ def _pieces(text: str, width: int) -> Iterator[str]:
             wide = _width(_escaped(character, '"'))
             if used_width + wide > width and character != "\n":
                 space = line.rfind(" ", start + (place - start) // 2, place) + 1
-                cut = space or place
-                yield line[start:cut]
-                start, used_width = cut, _width("".join(_escaped(character, '"') for character in line[cut:place]))
+                end = space or place
+                yield line[start:end]
+                start, used_width = end, _width("".join(_escaped(character, '"') for character in line[end:place]))
             used_width += wide
         yield line[start:]
 

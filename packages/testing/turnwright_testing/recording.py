@@ -124,5 +124,5 @@ class Recording:
     @property
     def needs_decisions(self) -> bool:
         """Whether anything but the model, the tools and people decided in the turn."""
-        rejected = any(result.at == "hook" for result in self.results.values())
-        return bool(self.decisions or self.reviewed or rejected)
+        has_rejection = any(result.at == "hook" for result in self.results.values())
+        return bool(self.decisions or self.reviewed or has_rejection)

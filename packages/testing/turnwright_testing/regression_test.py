@@ -94,8 +94,8 @@ def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, ob
     return kept_assertions, notes
 
 
-def _head(turn_id: str, notes: Sequence[str], recorded: str) -> list[str]:
-    when = f", recorded {_plain(recorded)}" if recorded else ""
+def _head(turn_id: str, notes: Sequence[str], recorded_at: str) -> list[str]:
+    when = f", recorded {_plain(recorded_at)}" if recorded_at else ""
     paragraphs = [f'"""Turn {_plain(turn_id)}{when}, to be played again.', f"{_HOW} {_PRIVATE}", _NEVER]
     lines: list[str] = []
     for paragraph in (*paragraphs, *map(_plain, notes)):

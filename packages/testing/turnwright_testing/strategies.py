@@ -106,14 +106,14 @@ LIMITS: Final[Mapping[str, st.SearchStrategy[object]]] = {
 _LONG: Final = ("ceiling", "max_pauses")
 
 
-def limits(**fixed: st.SearchStrategy[object] | object) -> st.SearchStrategy[Limits]:
+def limits(**values: st.SearchStrategy[object] | object) -> st.SearchStrategy[Limits]:
     """Limits of an engine: any of them in a small range, the others at their defaults, also those of a preset.
 
-    `fixed` gives a value, or a strategy of your own, for a field by name: `limits(steps=3, tool_calls=st.none())`.
+    `values` gives a value, or a strategy of your own, for a field by name: `limits(steps=3, tool_calls=st.none())`.
     """
     fixed_limits = {
         name: strategy if isinstance(strategy, st.SearchStrategy) else st.just(strategy)
-        for name, strategy in fixed.items()
+        for name, strategy in values.items()
     }
     loose = {name: strategy for name, strategy in LIMITS.items() if name not in fixed_limits}
     names_drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
@@ -188,12 +188,12 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
         finish=finish,
         usage=usages(),
     )
-    mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
+    mistaken_reply = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     empty = st.sampled_from([ModelResponse(), ModelResponse(reasoning="I think, and say nothing.")])
     # One call is the simplest crowd: what fails without a crowd is then shown without one.
     crowd = st.sampled_from([1, *range(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 3)])
-    crowded = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
-    return mixed((2, mistaken), (1, empty), (3, reply), (1, crowded))
+    crowded_reply = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
+    return mixed((2, mistaken_reply), (1, empty), (3, reply), (1, crowded_reply))
 
 
 def model_errors() -> st.SearchStrategy[ModelError]:
@@ -216,11 +216,11 @@ def broken_streams(tools: Sequence[Tool], *, real_time: bool = False) -> st.Sear
     texts = st.builds(
         ModelResponse, text=st.sampled_from(["Done.", "I look. ☃"]), reasoning=st.sampled_from(["", "hm"])
     )
-    cut = st.builds(Cut, texts | obedient_replies(tools), st.integers(0, 12), st.booleans())
+    cut_stream = st.builds(Cut, texts | obedient_replies(tools), st.integers(0, 12), st.booleans())
     silence = st.builds(
         Stalls, st.sampled_from(["", "So f"]), st.just(0.001) if real_time else st.just(Stalls().seconds)
     )
-    return cut | silence
+    return cut_stream | silence
 
 
 def scripts(
@@ -248,9 +248,9 @@ def scripts(
         (4, obedient if answers is None else answers),
     )
     alone = line.map(lambda scripted_line: (scripted_line,))
-    mistaken = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
+    mistaken_reply = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     outage = model_errors()  # a provider that is down fails again and again
-    cycle = st.lists(mixed((3, obedient), (3, mistaken), (1, outage)), min_size=1, max_size=4)
+    cycle = st.lists(mixed((3, obedient), (3, mistaken_reply), (1, outage)), min_size=1, max_size=4)
     repeated_lines = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
     runs = st.lists(mixed((2, alone), (1, repeated_lines)), min_size=1, max_size=_RUNS)
     once = st.just(()) if answers is None else answers.map(lambda scripted_line: (scripted_line,))
@@ -266,11 +266,13 @@ def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
     works: st.SearchStrategy[Returns | Runs] = st.just(Runs()) if run_tools else st.sampled_from(_TEXTS).map(Returns)
     hangs = st.just(Hangs(0.001)) if run_tools else st.sampled_from([Hangs(), Hangs(1.0)])
     errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit", "Retry"])
-    rest = mixed((4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods())))
+    other_behaviors = mixed(
+        (4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods()))
+    )
     times = st.sampled_from([1, 1, 1, 1, 1, 2, 2, 3, _INSATIABLE])
     midway = st.sampled_from([False, False, True])
-    asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), rest, midway)
-    return mixed((3, rest), (2, asks))
+    asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), other_behaviors, midway)
+    return mixed((3, other_behaviors), (2, asks))
 
 
 def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:

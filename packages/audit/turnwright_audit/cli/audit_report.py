@@ -80,19 +80,19 @@ def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callab
 
 def print_rules(totals: Totals, rules: RuleList, *, hide: Callable[[str], str]) -> None:
     """Print how many runs break each rule, the most first, and how many of those failed."""
-    labeled = bool(totals.succeeded + totals.failed)
+    has_labels = bool(totals.succeeded + totals.failed)
     no_runs = OfRule()
     rows: Rows = []
     for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
         rule_totals = totals.rules.get(rule.name, no_runs)
-        failures = f"{rule_totals.failed:,}" if labeled else "?"
+        failures = f"{rule_totals.failed:,}" if has_labels else "?"
         rows.append(
             (cut_line(hide(rule.name), _NAME), rule.effect, f"{rule_totals.runs:,}", failures, f"{rule_totals.calls:,}")
         )
     _table("Rules", ("rule", "effect", ">runs", ">failed", ">calls"), rows)
     breaking = totals.breaking
     words = f"  {count(breaking.runs, 'run')} of {totals.runs:,} {'breaks' if breaking.runs == 1 else 'break'} a rule"
-    if labeled and breaking.runs:
+    if has_labels and breaking.runs:
         share = percent(breaking.failed, totals.failed)
         words += f"; {breaking.failed:,} of them failed, {share} of all failures"
     print_lines([words])
@@ -117,8 +117,8 @@ class _Report:
         turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
         yield f"  {turns}, {steps}, {calls}, {usage}"
         if self._labeled:
-            rest = totals.runs - self._labeled
-            without = f", {rest:,} without a label" if rest else ""
+            unlabeled_count = totals.runs - self._labeled
+            without = f", {unlabeled_count:,} without a label" if unlabeled_count else ""
             yield f"  {totals.succeeded:,} succeeded, {totals.failed:,} failed{without}"
         else:
             yield "  no labels: --outcomes FILE says which runs succeeded"
@@ -174,7 +174,7 @@ class _Report:
             (totals.failed_requests, "failed request", " to the model"),
             (totals.unreadable_lines, "line", " that could not be read"),
         )
-        sentences = [count(number, noun) + rest for number, noun, rest in counts if number]
+        sentences = [count(number, noun) + ending for number, noun, ending in counts if number]
         if sentences:
             yield f"  also: {', '.join(sentences)}"
         for finding, number in totals.findings.items():
@@ -308,9 +308,9 @@ def _table(title: str, head: Sequence[str], rows: Rows) -> None:
             width = max(map(len, column))
             column[:] = [cell.rjust(width) for cell in column]
     columns[0] = [f"  {cell}" for cell in columns[0]]
-    first_column, *rest = zip(*columns, strict=True)
+    first_column, *other_columns = zip(*columns, strict=True)
     print_lines(["", title])
-    print_columns(first_column, rest)
+    print_columns(first_column, other_columns)
 
 
 def _suggested(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:

@@ -171,8 +171,10 @@ class History:
                 TraceClaim, "the trace begins in the middle of the turn: there is no turn_started first"
             )
         if not self.ended:
-            paused = " (it is paused)" if self._paused else ""
-            return dict.fromkeys(TraceClaim, f"the trace stops before the turn ends{paused}: there is no turn_ended")
+            pause_words = " (it is paused)" if self._paused else ""
+            return dict.fromkeys(
+                TraceClaim, f"the trace stops before the turn ends{pause_words}: there is no turn_ended"
+            )
         gaps: dict[TraceClaim, str] = {}
         if self._without_call and not self.model_calls:
             why = "there are replies and no model_called: the runtime does not record its model calls"
@@ -243,8 +245,8 @@ class History:
         self._failed_call = None
         if not is_blank(event.text):
             self._speaks = True
-        disabled = model_call is not None and not model_call.tools
-        self._open = [_OpenCall(call.id, self._line, disabled) for call in event.calls]
+        is_disabled = model_call is not None and not model_call.tools
+        self._open = [_OpenCall(call.id, self._line, is_disabled) for call in event.calls]
 
     def _answer_model(self, moment: str) -> TraceModelCalled | None:
         """Return the open model call, and mark it as failed; a reply takes the mark back."""
@@ -284,8 +286,8 @@ class History:
             call.retries += 1
 
     def _take_tool_result(self, event: TraceToolResult) -> None:
-        succeeded = event.status is CallStatus.OK
-        fitting = self._find(event.call, lambda candidate: bool(candidate.starts) is succeeded)
+        has_succeeded = event.status is CallStatus.OK
+        fitting = self._find(event.call, lambda candidate: bool(candidate.starts) is has_succeeded)
         call = fitting or self._find(event.call, lambda _: True)
         if call is None:
             self._add_fault(
@@ -298,7 +300,7 @@ class History:
             return
         # A call that could not start may have an error, but without any recorded start this is unknown.
         self._ran_unseen |= event.status in _RAN
-        if succeeded:
+        if has_succeeded:
             why = f"call {call.id} of {self._at(call.line)} succeeds, and was never started"
             self._without_start.append(self._make_fault(TraceClaim.STARTED, why))
 

@@ -158,8 +158,8 @@ def unpack(
 def _compressed(
     recording: Recording, kind: str, raw: BinaryIO, meter: Meter, depth: int
 ) -> Iterator[Recording | Problem]:
-    with _decompressed(kind, raw) as unpacked:
-        stream = _Stream(unpacked, meter)
+    with _decompressed(kind, raw) as stream_inside:
+        stream = _Stream(stream_inside, meter)
         if packing(stream.peek(512)) == "tar":
             yield from _tar(recording, cast("BinaryIO", stream), raw, meter, depth)
         else:
@@ -199,9 +199,9 @@ def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recordi
             member = f"{name}:{info.filename}"
             try:
                 with archive.open(info) as stream:
-                    unpacked = _Stream(cast("BinaryIO", stream), meter)
+                    stream_inside = _Stream(cast("BinaryIO", stream), meter)
                     beside = _beside(info.filename, lambda: frozenset(archive.NameToInfo))
-                    yield from _member(member, unpacked, meter, depth, beside)
+                    yield from _member(member, stream_inside, meter, depth, beside)
             except Exception as error:  # noqa: BLE001 (as above)
                 yield Problem(member, reason(error))
             meter.position += info.compress_size
@@ -238,8 +238,8 @@ def _member(
 ) -> Iterator[Recording | Problem]:
     """Yield a member. Of one that is not a recording only the head is kept."""
     head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
-    nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
-    if not nested and not may_hold_runs(head.removeprefix(BOM_UTF8)):
+    is_nested = depth + 1 < _DEEPEST and name.lower().endswith(SUFFIXES) and packing(head)
+    if not is_nested and not may_hold_runs(head.removeprefix(BOM_UTF8)):
         yield Recording.of(head, name)
         return
     recording, problem = keep(name, stream, meter.bounds)

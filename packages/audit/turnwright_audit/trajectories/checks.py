@@ -56,8 +56,8 @@ def _pairing(run: Trajectory) -> Iterator[Finding]:
     call_counts = Counter(call.tool_call_id for step in run.steps for call in step.tool_calls or ())
     result_counts: Counter[str] = Counter()
     for step in run.steps:
-        own = {call.tool_call_id for call in step.tool_calls or ()}
-        for call in own:
+        own_ids = {call.tool_call_id for call in step.tool_calls or ()}
+        for call in own_ids:
             if call_counts[call] > 1:
                 yield Finding("duplicate call id", step.step_id, call)
         for result in step.observation.results if step.observation else ():
@@ -69,7 +69,7 @@ def _pairing(run: Trajectory) -> Iterator[Finding]:
                 yield Finding("duplicate result", step.step_id, call_id)
             if not call_counts[call_id]:
                 yield Finding("result without its call", step.step_id, call_id)
-            elif call_id not in own:
+            elif call_id not in own_ids:
                 yield Finding("result at another step", step.step_id, call_id)
 
 
@@ -88,9 +88,11 @@ def _counts(step: TrajectoryStep) -> Iterator[Finding]:
         yield from _amounts(step.step_id, counts, metrics.prompt_tokens, metrics.cached_tokens)
 
 
-def _amounts(step: int, counts: tuple[float | None, ...], prompt: int | None, cached: int | None) -> Iterator[Finding]:
+def _amounts(
+    step: int, counts: tuple[float | None, ...], prompt: int | None, cached_tokens: int | None
+) -> Iterator[Finding]:
     for count in counts:
         if count is not None and count < 0:
             yield Finding("negative count", step, str(count))
-    if cached is not None and prompt is not None and cached > prompt:
-        yield Finding("more cached than prompt tokens", step, f"{cached} of {prompt}")
+    if cached_tokens is not None and prompt is not None and cached_tokens > prompt:
+        yield Finding("more cached than prompt tokens", step, f"{cached_tokens} of {prompt}")

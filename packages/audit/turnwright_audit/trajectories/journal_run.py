@@ -221,9 +221,9 @@ class _JournalRun:
     def _open_calls(self) -> None:
         """Say why calls have no result, and add the runs of their sub-agents."""
         for call in self.builder.open_calls:
-            refused = call in self.calls and self.calls[call].refused
+            is_refused = call in self.calls and self.calls[call].refused
             state = "started" if call in self.started else "not started"
-            state = "refused" if refused else "waiting" if call in self.waiting else state
+            state = "refused" if is_refused else "waiting" if call in self.waiting else state
             trajectory_call = self.trajectory_calls[call]
             trajectory_call.extra = trajectory_call.extra or CallExtra()
             trajectory_call.extra.turnwright = trajectory_call.extra.turnwright or CallNotes()

@@ -84,16 +84,16 @@ class Shape(Generic[T]):
             return self.convert(self._any(data))
         except BROKEN:
             pass
-        mended = _mended(data)
-        return None if mended is None else self.convert(mended)
+        mended_value = _mended(data)
+        return None if mended_value is None else self.convert(mended_value)
 
     def convert(self, value: object) -> T | None:
         """Return the value as this type, without the fields that do not fit; None if nothing does."""
         try:
             return msgspec.convert(value, self.kind)
         except (msgspec.ValidationError, RecursionError):
-            fitted = _fit(value, inspect.type_info(self.kind))
-            return None if fitted is _MISFIT else cast("T", fitted)
+            fit = _fit(value, inspect.type_info(self.kind))
+            return None if fit is _MISFIT else cast("T", fit)
 
 
 def _mended(data: bytes) -> JsonValue:
@@ -112,12 +112,12 @@ def _fit(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401 (a value of 
         case inspect.StructType() if isinstance(value, Mapping):
             return _fit_struct(value, kind)
         case inspect.ListType(item_type=item) if isinstance(value, Sequence) and not isinstance(value, str):
-            return [fitted for fitted in (_fit(part, item) for part in value) if fitted is not _MISFIT]
+            return [fit for fit in (_fit(part, item) for part in value) if fit is not _MISFIT]
         case inspect.DictType(value_type=item) if isinstance(value, Mapping):
             parts = {str(name): _fit(part, item) for name, part in value.items()}
-            return {name: fitted for name, fitted in parts.items() if fitted is not _MISFIT}
+            return {name: fit for name, fit in parts.items() if fit is not _MISFIT}
         case inspect.UnionType(types=types):
-            return next((fitted for fitted in (_fit(value, kind) for kind in types) if fitted is not _MISFIT), _MISFIT)
+            return next((fit for fit in (_fit(value, kind) for kind in types) if fit is not _MISFIT), _MISFIT)
         case inspect.AnyType():
             return value
         case _:
@@ -129,7 +129,7 @@ def _fit_struct(value: Mapping[Any, Any], kind: inspect.StructType) -> Any:  # n
         field.name: _fit(value[field.encode_name], field.type) for field in kind.fields if field.encode_name in value
     }
     try:
-        return kind.cls(**{name: fitted for name, fitted in fields.items() if fitted is not _MISFIT})
+        return kind.cls(**{name: fit for name, fit in fields.items() if fit is not _MISFIT})
     except TypeError:  # a field without a default is missing
         return _MISFIT
 

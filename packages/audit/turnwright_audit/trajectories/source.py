@@ -140,10 +140,10 @@ class Recording:
         """Yield all lines with their ends. A longer one is cut after 64 MiB, so that none fills the memory."""
         with self.open() as stream:
             for line in iter(partial(stream.readline, _LONGEST_LINE), b""):
-                rest = line
-                while len(rest) == _LONGEST_LINE and not rest.endswith(b"\n"):
-                    rest = stream.readline(_LONGEST_LINE)
-                yield line + b"\n" if rest is not line and rest.endswith(b"\n") else line
+                piece = line
+                while len(piece) == _LONGEST_LINE and not piece.endswith(b"\n"):
+                    piece = stream.readline(_LONGEST_LINE)
+                yield line + b"\n" if piece is not line and piece.endswith(b"\n") else line
 
     def data(self) -> bytes | None:
         """Return all bytes; None if they are more than 256 MiB."""
@@ -206,8 +206,8 @@ class _Guarded:
             if any(map(bytes.isdigit, samples)) and (match := _ENDLESS.search(data)):
                 self._ended = True
                 return data[: match.start()]
-            rest = len(data) - len(data.rstrip(b"0123456789"))
-            held_bytes = rest + 1 if new and 0 < rest < min(len(data), _MOST_DIGITS) else 0
+            length = len(data) - len(data.rstrip(b"0123456789"))
+            held_bytes = length + 1 if new and 0 < length < min(len(data), _MOST_DIGITS) else 0
             self._before = data[len(data) - held_bytes :]
             if len(data) > held_bytes:
                 return data[: len(data) - held_bytes]
@@ -268,12 +268,12 @@ def partial_documents(data: bytes | BinaryIO, records: Collection[str] | None = 
     """
     if isinstance(data, bytes):
         data = io.BytesIO(data.rstrip(b"+-.0123456789Ee"))  # a number at the cut may be the beginning of another one
-    (roots, *stack), cut = _open_values(data)
+    (roots, *stack), is_cut = _open_values(data)
     for outer, inner in pairwise(stack if records is not None else ()):
         if isinstance(outer, list) and not _has_records(inner, records or ()):
             outer.pop()
             break
-    return Documents(roots, cut)
+    return Documents(roots, is_cut)
 
 
 def _open_values(data: BinaryIO) -> tuple[list[Any], bool]:

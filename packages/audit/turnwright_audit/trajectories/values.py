@@ -79,9 +79,9 @@ class Values(Generic[T]):
             return
         if data is None:
             with self._recording.open() as stream:
-                parts, cut = partial_documents(stream, self._records)
+                parts, is_cut = partial_documents(stream, self._records)
         else:
-            parts, cut = partial_documents(data, self._records)
+            parts, is_cut = partial_documents(data, self._records)
         begun_parts = [part for part in parts if part] or parts
         fitting = [fitting_value for part in begun_parts if (fitting_value := self._shape.convert(part)) is not None]
         if not fitting:
@@ -90,5 +90,5 @@ class Values(Generic[T]):
             self._account(value)
         *whole, last = fitting
         yield from whole
-        self.cut = cut
+        self.cut = is_cut
         yield last

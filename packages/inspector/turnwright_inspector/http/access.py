@@ -279,18 +279,18 @@ def _with_cookie(send: Send, cookie: str) -> Send:
 
 def _not_in(connection: HTTPConnection, *, wrong: bool = False) -> Response:
     """Return the page that asks for the token, and leads on to the page that was asked for. `wrong`: one was given."""
-    linked = connection.headers.get("sec-fetch-site") in ("cross-site", "same-site")
+    is_linked = connection.headers.get("sec-fetch-site") in ("cross-site", "same-site")
     # A form of an expired page has no page of its own.
     page = wrong or connection.scope["method"] in _SAFE
     address = _without_token(connection.scope) if page else f"{quote(connection.scope.get('root_path', ''))}/"
-    return token_required(address, linked=linked and not wrong, wrong=wrong)
+    return token_required(address, linked=is_linked and not wrong, wrong=wrong)
 
 
 def _without_token(scope: Scope) -> str:
     query = parse_qsl(scope.get("query_string", b"").decode("latin-1"), keep_blank_values=True)
-    rest = urlencode([(name, value) for name, value in query if name != "token"])
+    parameters = urlencode([(name, value) for name, value in query if name != "token"])
     # One slash: with two, what follows would be another server's name.
-    return "/" + quote(scope["path"].lstrip("/")) + (f"?{rest}" if rest else "")
+    return "/" + quote(scope["path"].lstrip("/")) + (f"?{parameters}" if parameters else "")
 
 
 def _name_of(place: str) -> str:

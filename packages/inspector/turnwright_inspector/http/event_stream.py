@@ -50,8 +50,8 @@ class PageEventStream(EventSourceResponse):
     events are sent at once.
     """
 
-    def __init__(self, source: AsyncGenerator[PageEvent], rest: Callable[[], float] = never) -> None:
-        self._paced = _Paced(rest)
+    def __init__(self, source: AsyncGenerator[PageEvent], pause: Callable[[], float] = never) -> None:
+        self._paced = _Paced(pause)
         self._source = source
         super().__init__(self._paced.events(), ping=_PING, send_timeout=_PATIENCE)
 
@@ -66,8 +66,8 @@ class PageEventStream(EventSourceResponse):
 class _Paced:
     """Waiting events, and the delayed `grown`."""
 
-    def __init__(self, rest: Callable[[], float]) -> None:
-        self._rest = rest
+    def __init__(self, pause: Callable[[], float]) -> None:
+        self._rest = pause
         self._waiting: deque[PageEvent] = deque()
         self._changed = anyio.Event()
         self._over = False

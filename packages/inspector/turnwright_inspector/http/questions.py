@@ -60,8 +60,8 @@ def question_text(hider: Redactor, interrupt: Interrupt, agent: str = "") -> Que
         shown_question = replace(shown_question, arguments=hider.hide_fields(interrupt.arguments))
     hidden_text = hider.hide(words(shown_question, choices=False))
     hides = hidden_text != whole
-    edited = "" if hides or not interrupt.arguments else json.dumps(thaw(interrupt.arguments), indent=2)
-    return QuestionText(hidden_text, _sentence(shown_question, agent), hides=hides, arguments=edited)
+    arguments_text = "" if hides or not interrupt.arguments else json.dumps(thaw(interrupt.arguments), indent=2)
+    return QuestionText(hidden_text, _sentence(shown_question, agent), hides=hides, arguments=arguments_text)
 
 
 def need_shown(name: str, interrupt: Interrupt) -> None:
@@ -92,11 +92,11 @@ def _phrases(arguments: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
     """Yield the name of each argument, as a sentence has it, and its value."""
     currency = arguments.get(_CURRENCY)
     code = currency if isinstance(currency, str) and _CODE.fullmatch(currency) else ""
-    priced = [name for name, value in arguments.items() if name in _AMOUNTS and is_number(value)] if code else []
+    amount_names = [name for name, value in arguments.items() if name in _AMOUNTS and is_number(value)] if code else []
     for name, value in arguments.items():
-        if name in priced[:1]:
+        if name in amount_names[:1]:
             yield "", f"{value:,.2f} {code}"
-        elif name != _CURRENCY or not priced:
+        elif name != _CURRENCY or not amount_names:
             yield _LINKS.get(name, "" if len(arguments) == 1 else exact(name)), _value(value)
 
 

@@ -105,8 +105,8 @@ def seconds(value: float) -> str:
     value = max(value, _MINUTE)
     for size, unit, smaller, small in ((_DAY, "d", _HOUR, "h"), (_HOUR, "h", _MINUTE, "min"), (_MINUTE, "min", 1, "s")):
         if value >= size:
-            whole, rest = divmod(value, size)
-            return f"{whole:.0f} {unit} {rest // smaller:.0f} {small}"
+            whole, remainder = divmod(value, size)
+            return f"{whole:.0f} {unit} {remainder // smaller:.0f} {small}"
     return f"{value:.0f} s"
 
 

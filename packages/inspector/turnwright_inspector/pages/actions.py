@@ -97,9 +97,9 @@ class TurnActions:
                 raise InvalidAnswerError(name, f"{decision!r} is not a decision", [name]) from None
             if answer.decision is Decision.SETTLE:
                 answer = settled(form.text("result"))
-            edited = form.text("arguments").strip()
-            if edited and answer.decision is Decision.APPROVE:
-                answer = approve(arguments=read_arguments(name, edited, [name]))
+            arguments_text = form.text("arguments").strip()
+            if arguments_text and answer.decision is Decision.APPROVE:
+                answer = approve(arguments=read_arguments(name, arguments_text, [name]))
             elif answer.decision is Decision.APPROVE:
                 answer = replace(answer, always=bool(form.text("always")))
                 await need_shown_whole(self._engine, turn, [name])
@@ -114,8 +114,8 @@ class TurnActions:
         if not self._background.drives:
             raise ConfigError("this inspector drives no turns: use the command that is shown")
         need_root(turn, "continue")
-        started = first_fact(turn, await self._engine.store.facts(turn))
-        agent = self._engine.setup.agent_of(turn, started.agent, None)
+        turn_start = first_fact(turn, await self._engine.store.facts(turn))
+        agent = self._engine.setup.agent_of(turn, turn_start.agent, None)
         new = await self._engine.submit(agent, form.text("text"), continue_from=turn)
         self._background.take_on(new)
         return new
@@ -143,9 +143,9 @@ class TurnActions:
         at = whole_number(form.text("at"))
         if at is None:
             raise ConfigError("that is not a place in the journal: a fork begins after a fact, which has a number")
-        forked = await self._engine.fork(turn, at=at)
-        self._background.take_on(forked)
-        return forked
+        fork_id = await self._engine.fork(turn, at=at)
+        self._background.take_on(fork_id)
+        return fork_id
 
     async def _annotate(self, turn: str, form: Form) -> str:
         """Add a tag, a note or a score, in place of the one of its name."""

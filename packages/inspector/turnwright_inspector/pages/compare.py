@@ -53,8 +53,8 @@ class ComparePages:
             if similar_turns and _same_prompt(right_turn, similar_turns[0]):
                 left = similar_turns.pop(0).row.id
         left_turn = await self._turns.read(left) if left else None
-        started = None if right_turn is None else right_turn.started
-        forked_at = started.forked_at if started is not None and started.forked_from == left else None
+        turn_start = None if right_turn is None else right_turn.started
+        forked_at = turn_start.forked_at if turn_start is not None and turn_start.forked_from == left else None
         values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
         if left_turn is None or right_turn is None:
             chosen_turn = left_turn or right_turn

@@ -53,13 +53,13 @@ class EditPages:
             note = "" if form.text("show") else "Another beginning was chosen: check its form, and run it then."
             return self._page(request, turn, edit_form(turn, at, None, form.typed), note)
         try:
-            forked = await self._fork(turn, at, form)
+            fork_id = await self._fork(turn, at, form)
         except TurnNotFoundError:
             raise
         except TurnwrightError as error:
             return self._page(request, turn, edit_form(turn, at, None, form.typed), str(error), status_of(error))
-        self._background.take_on(forked)
-        return RedirectResponse(URLPath(address(request, "turn", turn=forked)), 303)
+        self._background.take_on(fork_id)
+        return RedirectResponse(URLPath(address(request, "turn", turn=fork_id)), 303)
 
     async def _fork(self, turn: TurnRecord, at: int | None, form: Form) -> str:
         if at is None:

@@ -53,9 +53,9 @@ class Live:
     two `grown` events of a turn.
     """
 
-    def __init__(self, engine: Engine, rest: Callable[[str], float] = lambda _: 0.0) -> None:
+    def __init__(self, engine: Engine, pause: Callable[[str], float] = lambda _: 0.0) -> None:
         self._engine = engine
-        self._rest = rest
+        self._rest = pause
         self._replies = Replies()
         self._list = _List(engine)
 
@@ -77,23 +77,23 @@ class Live:
         return PageEventStream(self._events(name, after), lambda: self._rest(name))
 
     async def _events(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
-        store, troubled = self._engine.store, False
+        store, has_trouble = self._engine.store, False
         sent_state: object = None
         async with store.watching(name) as wait_for_change:
             while True:
                 try:
-                    row, driven, waiting, last = await _whole(self._look(name, seq))
-                    troubled = False
+                    row, is_driven, waiting, last = await _whole(self._look(name, seq))
+                    has_trouble = False
                 except UNREADABLE as error:
-                    if not troubled:
+                    if not has_trouble:
                         yield PageEvent.of("trouble", message=str(error))
-                    troubled = True
+                    has_trouble = True
                     await anyio.sleep(_EVERY)
                     continue
                 except TurnNotFoundError:
                     yield PageEvent.of("gone")
                     return
-                now = (row.epoch, row.owner, driven, waiting)
+                now = (row.epoch, row.owner, is_driven, waiting)
                 if last > seq or sent_state not in (None, now):
                     seq = max(seq, last)
                     yield PageEvent.grown(seq)
@@ -101,7 +101,7 @@ class Live:
                 if row.status.outcome is not None:
                     yield PageEvent.of("ended", seq=seq)
                     return
-                if driven and row.owner == store.owner:
+                if is_driven and row.owner == store.owner:
                     async with aclosing(self._here(name, seq)) as events:
                         async for event in events:
                             seq = max(seq, event.seq or 0)
@@ -115,8 +115,8 @@ class Live:
         store = self._engine.store
         row = await store.get(name)
         facts = await store.facts(name, seq)
-        driven, waiting = await store.is_driven(name), len(await store.inbox(name))
-        return row, driven, waiting, facts[-1][0] if facts else seq
+        is_driven, waiting = await store.is_driven(name), len(await store.inbox(name))
+        return row, is_driven, waiting, facts[-1][0] if facts else seq
 
     async def _here(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         """Yield the events of a turn that runs in this process, until it ends or pauses."""
@@ -170,9 +170,9 @@ class _List:
             try:
                 newest = await self._store.turns(limit=1)
                 live = await self._store.turns(live=True, limit=_MOST)
-                driven = await self._are_driven(live)
+                driven_by_name = await self._are_driven(live)
                 rows = [
-                    (row.id, row.updated_at, row.epoch, row.owner, row.status, driven.get(row.id))
+                    (row.id, row.updated_at, row.epoch, row.owner, row.status, driven_by_name.get(row.id))
                     for row in (*newest, *live)
                 ]
             except UNREADABLE as error:
@@ -183,7 +183,9 @@ class _List:
 
     async def _are_driven(self, rows: Sequence[TurnRow]) -> dict[str, bool]:
         owned_turns = {row.id for row in rows if row.owner}
-        driven_by_name = OrderedDict((name, driven) for name, driven in self._driven.items() if name in owned_turns)
+        driven_by_name = OrderedDict(
+            (name, is_driven) for name, is_driven in self._driven.items() if name in owned_turns
+        )
         for name in [*(owned_turns - driven_by_name.keys()), *list(driven_by_name)[:_ASKED]]:
             with suppress(TurnNotFoundError, UnreadableTurnError):  # deleted since, or damaged
                 driven_by_name[name] = await self._store.is_driven(name)

@@ -149,13 +149,13 @@ class RunPages:
             fields.get("call", ""),
         )
         path = request.url_for("run", number=str(entry.number)).path
-        timed = fields.get("tab") == "timeline"
-        stale = self._library.is_stale(entry)
+        shows_times = fields.get("tab") == "timeline"
+        is_stale = self._library.is_stale(entry)
 
         def link(**changes: object) -> str:
             query = {
                 "inner": inner or None,
-                "tab": "timeline" if timed else None,
+                "tab": "timeline" if shows_times else None,
                 "step": step or None,
                 "zoom": zoom or None,
                 **changes,
@@ -170,11 +170,11 @@ class RunPages:
             return link(**{"inner": number, "tab": None, "step": None, **query})
 
         def made() -> dict[str, object]:
-            recorded = recorded_run(whole, entry.found, inner=inner, step=step, until=None if timed else until)
-            chosen_step = next((candidate for candidate in recorded.steps if candidate.key == str(step)), None)
-            values: dict[str, object] = {"recorded": recorded, "step": chosen_step, "view": None, "stale": stale}
-            if timed and recorded.seconds:
-                values["view"] = run_timeline(whole, recorded, zoom=zoom, step=step, until=until)
+            run_view = recorded_run(whole, entry.found, inner=inner, step=step, until=None if shows_times else until)
+            chosen_step = next((candidate for candidate in run_view.steps if candidate.key == str(step)), None)
+            values: dict[str, object] = {"recorded": run_view, "step": chosen_step, "view": None, "stale": is_stale}
+            if shows_times and run_view.seconds:
+                values["view"] = run_timeline(whole, run_view, zoom=zoom, step=step, until=until)
             return values
 
         values = await anyio.to_thread.run_sync(made)

@@ -95,6 +95,6 @@ def _is(bound: EndReason | None, reason: EndReason | None) -> bool:
 
 def _is_model_call(fact: f.Fact) -> bool:
     # An attempt that failed among the tools was one at a synthesis. A review and a cleared conversation are not calls.
-    failed = isinstance(fact, f.AttemptFailed) and fact.state not in (State.TOOL_EXEC, State.REVIEW)
+    is_failure = isinstance(fact, f.AttemptFailed) and fact.state not in (State.TOOL_EXEC, State.REVIEW)
     summary = isinstance(fact, f.Compacted) and not fact.cleared
-    return failed or summary or isinstance(fact, f.ModelReplied | f.Concluded)
+    return is_failure or summary or isinstance(fact, f.ModelReplied | f.Concluded)

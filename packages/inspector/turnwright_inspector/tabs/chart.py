@@ -118,12 +118,12 @@ def view(tab_context: TabContext) -> ChartView:
 
 def _facts_in(turn: TurnRecord, state: State) -> Iterator[StateFact]:
     tools = f.tool_names(fact for _, fact in turn.journal)
-    visited = {
+    visited_seqs = {
         seq
         for group in turn.replayed.groups
         if any(state in (row.source, row.dest) for row in group.rows)
         for seq in range(group.first, group.last + 1)
     }
     for seq, fact in turn.facts:
-        if seq in visited or fact.state is state:
+        if seq in visited_seqs or fact.state is state:
             yield StateFact(seq, fact.kind, fact.summary(tools))

@@ -195,10 +195,10 @@ def _notes(tab_context: TabContext, step: Step, sending: Sending) -> Iterator[st
         yield _EARLIER
     if any(step.first < span.first <= sending.after + 1 for span in turn.claim_spans):
         yield _TAKEN_UP
-    signed = any(
+    has_signatures = any(
         isinstance(part, ReasoningPart) and part.details for message in request.messages for part in message.parts
     )
-    if signed and len(turn.claim_spans) > 1:
+    if has_signatures and len(turn.claim_spans) > 1:
         yield _SIGNED
 
 

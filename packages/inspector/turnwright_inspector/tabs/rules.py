@@ -58,8 +58,8 @@ def view(tab_context: TabContext) -> RulesView:
         )
         for status in statuses
     )
-    owed = sum(status.is_owed for status in statuses)
-    return RulesView(rows, owed, sum(bool(status.broken) for status in statuses))
+    owed_count = sum(status.is_owed for status in statuses)
+    return RulesView(rows, owed_count, sum(bool(status.broken) for status in statuses))
 
 
 def _words(rule: Mapping[str, object]) -> str:

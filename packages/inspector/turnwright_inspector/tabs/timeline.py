@@ -42,20 +42,20 @@ def _processes(turn: TurnRecord, scale: Scale, now: float | None) -> Iterator[Ti
     """Return a lane for each claim span, with its input and its work. `now` is where the last one is, if it runs."""
     spans = [span for span in turn.claim_spans if span.first <= turn.at]
     ends = [span.first - 1 for span in spans[1:]] + [turn.at][: len(spans)]  # there may be none
-    copied = turn.started.forked_at or 0
+    copied_count = turn.started.forked_at or 0
     owners: dict[str, int] = {}
     for number, (span, last) in enumerate(zip(spans, ends, strict=True), start=1):
         start, end = _elapsed(turn, span.first - 1), _elapsed(turn, last)
         end = end if now is None or number < len(spans) else now
         bars = []
-        if number == 1 and copied:
-            start = _elapsed(turn, min(copied, last))
-            bars.append(Span(BarKind.COPIED, 0.0, start, f"facts 1 to {copied} are copied"))
+        if number == 1 and copied_count:
+            start = _elapsed(turn, min(copied_count, last))
+            bars.append(Span(BarKind.COPIED, 0.0, start, f"facts 1 to {copied_count} are copied"))
         elif span.first > 1:
             title = f"facts 1 to {span.first - 1} were read from the journal, and not run again"
             bars.append(Span(BarKind.READ, 0.0, start, title))
-        if not (number == 1 and copied >= last):
-            title = f"facts {max(span.first, copied + 1 if number == 1 else 0)} to {last} were executed here"
+        if not (number == 1 and copied_count >= last):
+            title = f"facts {max(span.first, copied_count + 1 if number == 1 else 0)} to {last} were executed here"
             bars.append(Span(BarKind.DRIVEN, start, end, title))
         detail = f"driver {span.owner}, epoch {span.epoch}"
         number_of_owner = owners.setdefault(span.owner, len(owners) + 1)
@@ -67,8 +67,8 @@ def _boundaries(turn: TurnRecord, scale: Scale) -> Iterator[Boundary]:
     for before, after in pairwise(turn.claim_spans):
         at = _elapsed(turn, after.first - 1) if after.first <= turn.at else -1.0
         if scale.has(at, at):
-            rested = max(after.began - before.ended, 0.0)
-            yield Boundary(scale.at(at), after.owner, after.epoch, rested, after.owner != before.owner)
+            pause = max(after.began - before.ended, 0.0)
+            yield Boundary(scale.at(at), after.owner, after.epoch, pause, after.owner != before.owner)
 
 
 def _elapsed(turn: TurnRecord, seq: int) -> float:

@@ -142,8 +142,8 @@ class _Lines:
         before = bisect_right(steps, first, key=lambda step: step.first)
         step = steps[before - 1] if before and first <= steps[before - 1].last else None
         parts = tuple(TranscriptPart(part.type, part, fact_of(part), self._row(part, step)) for part in parts_of_row)
-        chosen = self.tab_context.step is not None and step is self.tab_context.step
-        return TranscriptLine(place + 1, name, message.role, parts, step, chosen)
+        is_chosen = self.tab_context.step is not None and step is self.tab_context.step
+        return TranscriptLine(place + 1, name, message.role, parts, step, is_chosen)
 
     def _row(self, part: AnyPart, step: Step | None) -> CallRow | None:
         if not isinstance(part, ToolCallPart):

@@ -95,12 +95,12 @@ async def available_actions(
     Raises `StoreError`.
     """
     name, root = turn.row.id, root_of(turn.row.id)
-    fixed = is_read_only(engine.store)
+    is_fixed = is_read_only(engine.store)
     live = turn.row.status.outcome is None
-    paused = turn.row.status.state is State.PAUSED
+    is_paused = turn.row.status.state is State.PAUSED
     # A journal with a fault cannot always be folded to its end.
     result = result_of(name, turn.journal) if turn.cut and not turn.fault else turn.result
-    questions, inbox = await _asking(engine, result, turn.inbox) if live and not fixed else ((), turn.inbox)
+    questions, inbox = await _asking(engine, result, turn.inbox) if live and not is_fixed else ((), turn.inbox)
     answered_ids = answers_in(inbox, [replace(interrupt, id=name) for name, interrupt in questions])
     is_requested = has_request(turn.inbox)
     elsewhere = begun_elsewhere(turn)
@@ -108,10 +108,10 @@ async def available_actions(
         turn=name,
         root=root,
         live=live,
-        paused=paused,
-        due=live and not turn.driven and name == root and (not paused or is_requested),
+        paused=is_paused,
+        due=live and not turn.driven and name == root and (not is_paused or is_requested),
         driven=turn.driven,
-        drives=background.drives and not fixed,
+        drives=background.drives and not is_fixed,
         stopping=live and any(item.kind is InboxKind.ABORT for item in turn.inbox),
         questions=tuple(
             [
@@ -120,7 +120,7 @@ async def available_actions(
             ]
         ),
         messages=tuple(steers(turn.inbox).values()) if live else (),
-        fork_at=None if fixed else fork_place(turn, upto),
+        fork_at=None if is_fixed else fork_place(turn, upto),
         command=resume_command(name, store, elsewhere=elsewhere),
         show=show_command(name, store),
         elsewhere=elsewhere,
@@ -156,15 +156,19 @@ async def _asking(
     if not calls or not result.interrupts:
         return [(interrupt.id, interrupt) for interrupt in with_inbox(result.interrupts, inbox)], inbox
     # What a sub-agent asks is answered where a person began.
-    forwarded = {interrupt.id: interrupt for interrupt in (await engine.get(root)).interrupts}
+    interrupts_by_id = {interrupt.id: interrupt for interrupt in (await engine.get(root)).interrupts}
     names = [(f"{calls.replace(':', '/')}/{interrupt.id}", interrupt) for interrupt in result.interrupts]
     return [
         (
             name,
-            replace(interrupt, progress=forwarded[name].progress, approvals_so_far=forwarded[name].approvals_so_far),
+            replace(
+                interrupt,
+                progress=interrupts_by_id[name].progress,
+                approvals_so_far=interrupts_by_id[name].approvals_so_far,
+            ),
         )
         for name, interrupt in names
-        if name in forwarded
+        if name in interrupts_by_id
     ], await engine.store.inbox(root)
 
 

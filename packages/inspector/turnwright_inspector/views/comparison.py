@@ -158,10 +158,10 @@ def _figures(left: Side, right: Side) -> Iterator[Line]:
 
 def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
     left, right = step_summaries(left_side.steps), step_summaries(right_side.steps)
-    aligned = _aligned(
+    step_pairs = _aligned(
         left, right, [_signature(summary.step) for summary in left], [_signature(summary.step) for summary in right]
     )
-    for number, (left_step, right_step) in enumerate(aligned, start=1):
+    for number, (left_step, right_step) in enumerate(step_pairs, start=1):
         if left_step is None or right_step is None:
             yield StepPair(number, left_step, right_step, ("only in one",))
         else:

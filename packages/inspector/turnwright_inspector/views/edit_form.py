@@ -161,11 +161,11 @@ def _beginnings(turn: TurnRecord) -> Iterator[Beginning]:
 
 
 def _texts(turn: TurnRecord) -> Iterator[tuple[str, str, str]]:
-    started = turn.started
-    yield "prompt", "Prompt", started.prompt
-    if "instructions" not in needs_of(started.agent):
-        yield "instructions", "Instructions", str(started.agent.get("instructions") or "")
-    settings = redactor().hide_fields(thaw(started.model_settings))
+    turn_start = turn.started
+    yield "prompt", "Prompt", turn_start.prompt
+    if "instructions" not in needs_of(turn_start.agent):
+        yield "instructions", "Instructions", str(turn_start.agent.get("instructions") or "")
+    settings = redactor().hide_fields(thaw(turn_start.model_settings))
     yield "model_settings", "Model settings, as JSON", json_text(settings)
 
 

@@ -152,7 +152,7 @@ class NeedsYou:
         inbox = await store.inbox(name)
         try:
             facts = await store.facts(name)
-            started, interrupts = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
+            turn_start, interrupts = first_fact(name, facts), with_inbox(result_of(name, facts).interrupts, inbox)
             answered_ids = answers_in(inbox, interrupts)
             questions = tuple(
                 [
@@ -160,7 +160,7 @@ class NeedsYou:
                     for interrupt in interrupts
                 ]
             )
-            prompt, elsewhere = started.prompt, not by_command_line(started.metadata)
+            prompt, elsewhere = turn_start.prompt, not by_command_line(turn_start.metadata)
         except TurnNotFoundError:
             raise
         except StoreError as error:

@@ -131,12 +131,12 @@ class _Drawing:
             below = max(other_arc.source, other_arc.dest) > place
             return below, -other_arc.track if below else other_arc.track
 
-        met = (
+        ends = (
             other_arc
             for other_arc in self.arcs
             if other_arc.side == arc.side and (other_arc.source == place) != (other_arc.dest == place)
         )
-        ports = sorted(met, key=order)
+        ports = sorted(ends, key=order)
         return self.middles[place] - _HIGH / 2 + _HIGH * (ports.index(arc) + 1) / (len(ports) + 1)
 
     def arrow(self, arc: _Arc) -> ET.Element:
@@ -226,10 +226,10 @@ def _take_sides(arcs: Sequence[_Arc]) -> None:
                 second.side > 0 and arc.source in (second.source, second.dest) for second in arcs if second is not arc
             )
             arc.side = -1 if right else 1
-    placed: list[_Arc] = []
+    placed_arcs: list[_Arc] = []
     for arc in sorted((second for second in arcs if second.side), key=lambda second: abs(second.source - second.dest)):
-        arc.track = 1 + max((second.track for second in placed if arc.overlaps(second)), default=0)
-        placed.append(arc)
+        arc.track = 1 + max((second.track for second in placed_arcs if arc.overlaps(second)), default=0)
+        placed_arcs.append(arc)
 
 
 def _words(line: TextLine) -> list[tuple[str, str]]:
@@ -252,5 +252,7 @@ def _box(left: float, top: float, width: float, height: float) -> str:
     )
 
 
-def _text(group: ET.Element, x: float, y: float, text: str, color: str, **more: str) -> None:
-    ET.SubElement(group, "text", {"x": f"{x:g}", "y": f"{y:g}", "fill": color, "font-size": "12", **more}).text = text
+def _text(group: ET.Element, x: float, y: float, text: str, color: str, **attributes: str) -> None:
+    ET.SubElement(
+        group, "text", {"x": f"{x:g}", "y": f"{y:g}", "fill": color, "font-size": "12", **attributes}
+    ).text = text

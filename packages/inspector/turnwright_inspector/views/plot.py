@@ -162,8 +162,10 @@ def series_of(values: Mapping[str, Sequence[tuple[float, float]]]) -> list[Serie
     largest = sorted(values, key=lambda name: sum(value for _, value in values[name]), reverse=True)
     most = len(HUES) if len(largest) <= len(HUES) else len(HUES) - 1
     named_series = [Series(name, tone, values[name]) for name, tone in zip(largest[:most], HUES, strict=False)]
-    rest = [pair for name in largest[most:] for pair in values[name]]
-    return [*named_series, Series(f"{len(largest) - most} others", HUES[-1], rest)] if rest else named_series
+    other_pairs = [pair for name in largest[most:] for pair in values[name]]
+    return (
+        [*named_series, Series(f"{len(largest) - most} others", HUES[-1], other_pairs)] if other_pairs else named_series
+    )
 
 
 def spent_over_time(spendings: Sequence[Spending], by: str, width: float) -> tuple[tuple[str, Plot], ...]:

@@ -119,10 +119,10 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
     )
 
 
-def run_timeline(whole: Trajectory, recorded: RecordedRun, *, zoom: str, step: int, until: int | None) -> TimelineView:
+def run_timeline(whole: Trajectory, run_view: RecordedRun, *, zoom: str, step: int, until: int | None) -> TimelineView:
     """Return the waterfall of a run with its sub-agents."""
-    rows = waterfall(recorded.steps, recorded_sub_agents(whole, recorded.steps), recorded.seconds, live=False)
-    return timeline_of(list(rows), recorded.seconds, zoom=zoom, step=str(step) if step else None, until=until)
+    rows = waterfall(run_view.steps, recorded_sub_agents(whole, run_view.steps), run_view.seconds, live=False)
+    return timeline_of(list(rows), run_view.seconds, zoom=zoom, step=str(step) if step else None, until=until)
 
 
 def _lacks(run: Trajectory, measure: RunMeasure, replies: Sequence[Step]) -> Iterator[str]:

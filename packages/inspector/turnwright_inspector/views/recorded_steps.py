@@ -122,9 +122,9 @@ class _Reading:
         """Take in the next entry."""
         notes = (step.extra and step.extra.turnwright) or StepNotes()
         before = self._now
-        waited = step.source == "user" and not notes.steered
-        self._advance(seconds_of(step.timestamp), idle=waited)
-        if not self._complete and self.steps and not waited:
+        is_idle = step.source == "user" and not notes.steered
+        self._advance(seconds_of(step.timestamp), idle=is_idle)
+        if not self._complete and self.steps and not is_idle:
             self.steps[-1].ended = max(self.steps[-1].ended, self._now)
         if step.source == "user":
             # The messages before the first reply are the prompt.
@@ -134,11 +134,11 @@ class _Reading:
             self.steps.append(self._step(line, step, before if self._complete else self._now))
 
     def _step(self, line: int, step: TrajectoryStep, start: float) -> Step:
-        replied, metrics, number = self._now, step.metrics or StepMetrics(), len(self.steps) + 1
+        reply_time, metrics, number = self._now, step.metrics or StepMetrics(), len(self.steps) + 1
         calls = [self._call(f"call-{line}-{place}", line, *pair) for place, pair in enumerate(calls_of(step), 1)]
         starts = [at for call in calls for at, _ in call.attempts]
         ends = [call.ended for call in calls if call.ended is not None]
-        model_ended = replied if self._complete else min(starts, default=None)
+        model_ended = reply_time if self._complete else min(starts, default=None)
         messages, self._messages = self._messages, []
         new_step = Step(
             key=str(number),
@@ -146,7 +146,7 @@ class _Reading:
             first=line,
             last=line,
             began=start,
-            ended=max([replied, *ends]),
+            ended=max([reply_time, *ends]),
             state=State.STREAM,
             text=text_of(step.message),
             reasoning=step.reasoning_content or "",

@@ -107,12 +107,12 @@ class Words:
 
     def _tell(self, words: str) -> Iterator[PageEvent]:
         text = self._before + words
-        redacted = redactor().hide(text)
-        if len(redacted) > self._shown_length:
-            yield PageEvent.of("piece", kind=self._kind, index=self._due, text=redacted[self._shown_length :])
+        redacted_text = redactor().hide(text)
+        if len(redacted_text) > self._shown_length:
+            yield PageEvent.of("piece", kind=self._kind, index=self._due, text=redacted_text[self._shown_length :])
         needed_text = _needed(text)
         self._shown_length = (
-            max(self._shown_length, len(redacted)) if needed_text == text else len(redactor().hide(needed_text))
+            max(self._shown_length, len(redacted_text)) if needed_text == text else len(redactor().hide(needed_text))
         )
         self._before = needed_text
 

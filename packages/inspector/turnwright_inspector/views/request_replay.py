@@ -78,10 +78,10 @@ class Rebuilt:
         sent at all. Raises `UnreadableTurnError` if the facts do not follow from each other.
         """
         sendings: list[Sending] = []
-        for after, answered in _attempts(self.journal, step):
+        for after, is_answered in _attempts(self.journal, step):
             request = self._request(after)
             if request is not None:
-                sendings.append(Sending(request[0], after, answered, request[1]))
+                sendings.append(Sending(request[0], after, is_answered, request[1]))
         return tuple(sendings)
 
     def last(self, step: Step) -> ModelRequest | None:

@@ -283,10 +283,10 @@ class RunLibrary:
         return numbers[place]
 
     def _keep(self, run: Trajectory, file: str, place: int, read_file: _ReadFile) -> None:
-        measured = measure(run, file, place)
-        loops, measured.loops, measured.measured = len(measured.loops), [], []
+        measures = measure(run, file, place)
+        loops, measures.loops, measures.measured = len(measures.loops), [], []
         hide = redactor().hide
-        names = (measured.run, measured.file, measured.format, measured.agent, measured.model, measured.ending)
+        names = (measures.run, measures.file, measures.format, measures.agent, measures.model, measures.ending)
         times = [
             at
             for inner_run in run.every()
@@ -296,7 +296,7 @@ class RunLibrary:
         prompt = next((text_of(step.message) for step in run.steps if step.source == "user"), "")
         entry = RunEntry(
             number=self._number(read_file.found.path, len(read_file.entries)),
-            found=measured,
+            found=measures,
             loops=loops,
             names=RunNames(*(hide(name).casefold() for name in names)),
             place=file.removeprefix(self._above),

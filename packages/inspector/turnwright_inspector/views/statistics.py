@@ -201,8 +201,8 @@ def grouped(steps: Sequence[int]) -> tuple[TurnGroup, ...]:
 
 def _limits(rows: Sequence[TurnRow]) -> Iterable[Fired]:
     for reason in _LIMITS:
-        if stopped := sum(row.status.reason is reason for row in rows):
-            yield Fired(reason, stopped, REASONS[reason].next)
+        if stop_count := sum(row.status.reason is reason for row in rows):
+            yield Fired(reason, stop_count, REASONS[reason].next)
 
 
 def slowest(tools: Mapping[str, ToolCalls]) -> tuple[ToolTimes, ...]:

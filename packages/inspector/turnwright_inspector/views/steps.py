@@ -151,9 +151,11 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed
             step.calls = [StepCall(call) for call in fact.calls]
-        case f.Concluded(retry=True, refused=refused):
+        case f.Concluded(retry=True, refused=refused_tools):
             message = (
-                f"The reply had no text, only calls: {', '.join(refused)}." if refused else "The reply had no text."
+                f"The reply had no text, only calls: {', '.join(refused_tools)}."
+                if refused_tools
+                else "The reply had no text."
             )
             number = len(step.attempts) + 1
             step.attempts.append(
@@ -249,8 +251,8 @@ def named(tools: Iterable[str]) -> str:
     """Return the tools of several calls in a line, each one once with its count, the most frequent first."""
     counts = Counter(tools)
     words = [name if count == 1 else f"{name} ×{count}" for name, count in counts.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
-    more = len(counts) - _MOST_TOOLS
-    return ", ".join(words) + (f" and {more} more" if more > 0 else "")
+    more_count = len(counts) - _MOST_TOOLS
+    return ", ".join(words) + (f" and {more_count} more" if more_count > 0 else "")
 
 
 def _what(step: Step) -> tuple[str, bool]:

@@ -141,20 +141,20 @@ def _over(tab_context: TabContext, turn_state: Turn) -> StopReason:
     if reason is None or outcome is None:
         return StopReason("failed", "It ended, and its journal does not say why", fault=turn.fault)
     further: list[str] = []
-    done = reason in _DONE
+    is_done = reason in _DONE
     near = describe_nearest_limit(result.next_limit, is_reached=reason in LIMIT_REASONS)
     if result.also_reached:
         further.append(f"Also reached: {', '.join(map(name_limit, result.also_reached))}.")
-    further += [result.advice] if done and result.advice else []
+    further += [result.advice] if is_done and result.advice else []
     further += [f"Owed by rules when it ended: {list_names(result.unmet)}."] if result.unmet else []
     further += [f"Not delivered: {text}" for text in result.undelivered]
     meaning = REASONS[reason]
     error = result.error if result.error.rstrip(".") not in meaning.means else ""
     return StopReason(
         str(outcome),
-        f"Done in {_work_of(result)}" if done else limit_reached(turn_state, reason),
+        f"Done in {_work_of(result)}" if is_done else limit_reached(turn_state, reason),
         "" if reason is EndReason.ANSWERED else meaning.means,
-        "" if done else result.advice or meaning.next,
+        "" if is_done else result.advice or meaning.next,
         tuple(further),
         fault=turn.fault,
         error=error,
@@ -198,10 +198,10 @@ def _undriven(tab_context: TabContext, state: State, further: tuple[str, ...]) -
         return StopReason(
             "waiting", title, "It was submitted.", further=further, command=command, how=how, fault=turn.fault
         )
-    crashed = row.owner is not None
-    loss = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if crashed else "Its driver released it."
+    has_crashed = row.owner is not None
+    loss = f"Its driver is gone{f' ({row.owner})' if row.owner else ''}." if has_crashed else "Its driver released it."
     text = f"{loss} Finished calls never run again."
     how = f"`Engine.recover()` or `turnwright resume` resumes it.{hint}"
-    state_name = "crashed" if crashed else "left"
-    title = describe_lost_driver(state, crashed=crashed)
+    state_name = "crashed" if has_crashed else "left"
+    title = describe_lost_driver(state, crashed=has_crashed)
     return StopReason(state_name, title, text, further=further, command=command, how=how, fault=turn.fault)

@@ -34,13 +34,13 @@ def text_diff(left: str, right: str) -> tuple[DiffLine, ...]:
     head = _common(zip(left_lines, right_lines, strict=False))
     tail = _common(zip(reversed(left_lines[head:]), reversed(right_lines[head:]), strict=False))
     inner, outer = left_lines[head : len(left_lines) - tail], right_lines[head : len(right_lines) - tail]
-    cut = max(len(inner), len(outer)) - _MOST
+    cut_count = max(len(inner), len(outer)) - _MOST
     inner, outer = inner[:_MOST], outer[:_MOST]
     blocks = SequenceMatcher(None, inner, outer, autojunk=False).get_opcodes()
     lines = [*_equal(left_lines[:head], after=False, before=True)]
     lines += [line for block in blocks for line in _lines(inner, outer, block)]
-    if cut > 0:
-        lines.append(DiffLine("gap", f"{cut:,} more lines are not compared"))
+    if cut_count > 0:
+        lines.append(DiffLine("gap", f"{cut_count:,} more lines are not compared"))
     lines += _equal(left_lines[len(left_lines) - tail :], after=True, before=False)
     return tuple(lines)
 

@@ -139,30 +139,30 @@ class Turns:
         Raises `TurnNotFoundError`, and `StoreError` for a journal that cannot be read.
         """
         store, row = self._store, await self._store.get(turn_id)
-        cached = self._of(row)
+        cache_entry = self._of(row)
         # Of several who look at one turn, one reads it.
-        async with cached.reading:
-            new = await store.facts(turn_id, len(cached.journal))
-            if new or cached.replayed is None:
-                journal = (*cached.journal, *new)
-                cached.replayed = await anyio.to_thread.run_sync(replay, journal)
-                cached.journal = journal
-                cached.stood.clear()
-            facts, replayed = cached.journal, cached.replayed
-            started = first_fact(turn_id, facts)
-            places = _places(replayed, len(facts))
+        async with cache_entry.reading:
+            new = await store.facts(turn_id, len(cache_entry.journal))
+            if new or cache_entry.replayed is None:
+                journal = (*cache_entry.journal, *new)
+                cache_entry.replayed = await anyio.to_thread.run_sync(replay, journal)
+                cache_entry.journal = journal
+                cache_entry.stood.clear()
+            facts, replay_result = cache_entry.journal, cache_entry.replayed
+            turn_start = first_fact(turn_id, facts)
+            places = _places(replay_result, len(facts))
             place = max((candidate for candidate in places if at is None or candidate <= at), default=places[0])
-            if place not in cached.stood:
-                cached.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, facts, replayed, place)
-            standing = cached.stood[place]
-            while len(cached.stood) > _PLACES:
-                cached.stood.popitem(last=False)
+            if place not in cache_entry.stood:
+                cache_entry.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, facts, replay_result, place)
+            standing = cache_entry.stood[place]
+            while len(cache_entry.stood) > _PLACES:
+                cache_entry.stood.popitem(last=False)
         return TurnRecord(
             row=row,
             at=standing.at,
             journal=facts,
-            started=started,
-            replayed=replayed,
+            started=turn_start,
+            replayed=replay_result,
             claim_spans=tuple(await store.claim_spans(turn_id)),
             driven=await store.is_driven(turn_id),
             inbox=tuple(await store.inbox(turn_id)),
@@ -172,25 +172,25 @@ class Turns:
         )
 
     def _of(self, row: TurnRow) -> _Kept:
-        creation, cached = (row.number, row.created_at), self._cached.get(row.id)
-        if cached is None or cached.creation != creation:
-            cached = self._cached[row.id] = _Kept(creation)
+        creation, cache_entry = (row.number, row.created_at), self._cached.get(row.id)
+        if cache_entry is None or cache_entry.creation != creation:
+            cache_entry = self._cached[row.id] = _Kept(creation)
         self._cached.move_to_end(row.id)
         while len(self._cached) > _TURNS:
             self._cached.popitem(last=False)
-        return cached
+        return cache_entry
 
 
-def _stood(turn_id: str, facts: Journal, replayed: Replayed, place: int) -> _Standing:
+def _stood(turn_id: str, facts: Journal, replay_result: Replayed, place: int) -> _Standing:
     try:
         result = result_of(turn_id, facts[:place])
     except UnreadableTurnError as error:  # somebody changed the journal, so that not even a fold can go on
-        if not replayed.groups:
-            raise UnreadableTurnError(turn_id, f"its journal cannot be read: {replayed.check.detail}") from error
-        place = replayed.groups[-1].last
+        if not replay_result.groups:
+            raise UnreadableTurnError(turn_id, f"its journal cannot be read: {replay_result.check.detail}") from error
+        place = replay_result.groups[-1].last
         result = result_of(turn_id, facts[:place])
     with reading(turn_id):
-        steps = steps_of(facts[:place], [group for group in replayed.groups if group.last <= place])
+        steps = steps_of(facts[:place], [group for group in replay_result.groups if group.last <= place])
     return _Standing(place, result, steps)
 
 
@@ -206,8 +206,8 @@ async def annotations_of(store: Store, turn_id: str) -> tuple[Annotation, ...] |
     return tuple(await store.annotations([turn_id])) if isinstance(store, AnnotationStore) else None
 
 
-def _places(replayed: Replayed, length: int) -> tuple[int, ...]:
-    ends = [group.last for group in replayed.groups]
+def _places(replay_result: Replayed, length: int) -> tuple[int, ...]:
+    ends = [group.last for group in replay_result.groups]
     return tuple(ends) if ends and ends[-1] == length else (*ends, length)
 
 

@@ -45,9 +45,9 @@ def words_of(value: object) -> str:
 def _figures(turn: TurnRecord) -> dict[str, str]:
     result = turn.result
     reason = "" if result.reason is None or str(result.reason) == str(result.outcome) else f": {result.reason}"
-    unended = "paused" if result.state is State.PAUSED else "unfinished"
+    open_state = "paused" if result.state is State.PAUSED else "unfinished"
     return {
-        "Outcome": f"{result.outcome or unended}{reason}".replace("_", " "),
+        "Outcome": f"{result.outcome or open_state}{reason}".replace("_", " "),
         "Agent": turn.row.agent,
         "Model": turn.row.model or "not named",
         "Steps": amount(result.steps),

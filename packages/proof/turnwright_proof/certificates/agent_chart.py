@@ -33,20 +33,20 @@ class AgentChart(NamedTuple):
         return frozenset(node.state for node in self.picture.nodes)
 
 
-def agent_chart(certified: Certificate, rules: RuleList = NO_RULES, *, synthesis: bool = False) -> AgentChart:
+def agent_chart(certificate: Certificate, rules: RuleList = NO_RULES, *, synthesis: bool = False) -> AgentChart:
     """Return the chart of an agent, by walking small turns of its kind (`turnwright_proof.verify.rows_of`).
 
     `rules` are the agent's. `synthesis` says that the app makes answers from the results of tools.
     """
-    team = certified.sub_agents
+    team = certificate.sub_agents
     below = {} if team is None else {agent.tool: agent for agent in team.agents}
     calls = () if team is None else team.calls
-    code = certified.code or _UNKNOWN
-    limits = limits_of(certified.bounds)
+    code = certificate.code or _UNKNOWN
+    limits = limits_of(certificate.bounds)
     abilities = _under(_abilities(code, calls, below, synthesis=synthesis), rules)
     rows = rows_of(limits, abilities)
     picture = agent_picture(rows.rows, rows.ends, limits, _beside(code, rules))
-    return AgentChart(certified.agent, limits, rows, picture, rules)
+    return AgentChart(certificate.agent, limits, rows, picture, rules)
 
 
 def limits_of(bounds: Iterable[CertifiedBound]) -> Limits:
@@ -100,12 +100,12 @@ def _may_ask(sub_agent: CertifiedSubAgent) -> bool:
 
 def _reached(calls: Sequence[str], below: Mapping[str, CertifiedSubAgent]) -> set[str]:
     """Return the sub-agents that these calls lead to, themselves included."""
-    reached: set[str] = set()
+    reached_names: set[str] = set()
     level = set(calls)
     while level:
-        reached |= level
-        level = {name for caller in level for name in below[caller].calls} - reached
-    return reached
+        reached_names |= level
+        level = {name for caller in level for name in below[caller].calls} - reached_names
+    return reached_names
 
 
 def _beside(code: CertifiedCode, rules: RuleList) -> dict[int, str]:

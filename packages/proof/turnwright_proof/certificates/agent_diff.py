@@ -79,10 +79,10 @@ class AgentDiff(NamedTuple):
 def agent_diffs(old: Mapping[str, Known], new: Mapping[str, Known]) -> list[AgentDiff]:
     """Return the changes of each agent whose bounds, tools or abilities changed, the removed ones last."""
     diffs = [
-        AgentDiff(name, "changed", tuple(_changes(old[name], certified)))
+        AgentDiff(name, "changed", tuple(_changes(old[name], certificate)))
         if name in old
-        else AgentDiff(name, "added", tuple(_of_new(certified)))
-        for name, certified in new.items()
+        else AgentDiff(name, "added", tuple(_of_new(certificate)))
+        for name, certificate in new.items()
     ]
     removed_agents = [AgentDiff(name, "removed", ()) for name in old if name not in new]
     return [diff for diff in diffs if diff.changes or diff.kind == "added"] + removed_agents
@@ -131,12 +131,14 @@ def _changes(old: Known, new: Known) -> Iterator[Change]:
         yield from (Change(f"{kind} removed: {name}") for name in names_before if name not in names_after)
 
 
-def _of_new(certified: Known) -> Iterator[Change]:
+def _of_new(certificate: Known) -> Iterator[Change]:
     """Return the bounds that matter most of a new agent, and what it may do."""
-    bounds = _bounds(certified[0]) | _tree(certified[0])
+    bounds = _bounds(certificate[0]) | _tree(certificate[0])
     yield from (Change(f"{name} {_shown(bounds[name])}") for name in _FIRST if name in bounds)
-    yield from (Change(f"may {ability}") for ability in sorted(_abilities(certified)) if not ability.startswith(_ENDS))
-    yield from (Change(f"rule {rule.name}") for rule in certified[1].rules.rules)
+    yield from (
+        Change(f"may {ability}") for ability in sorted(_abilities(certificate)) if not ability.startswith(_ENDS)
+    )
+    yield from (Change(f"rule {rule.name}") for rule in certificate[1].rules.rules)
 
 
 def _of_bounds(old: Mapping[str, float | None], new: Mapping[str, float | None]) -> Iterator[Change]:
@@ -148,8 +150,8 @@ def _of_bounds(old: Mapping[str, float | None], new: Mapping[str, float | None])
         if values[0] == values[1] or values_by_name.get(_FOLLOWS.get(name, "")) == values:
             continue
         values_by_name[name] = values
-        grown = after is None or (before is not None and before < after)
-        yield Change(name, values, grown if name in old and name in new else name in new)
+        is_larger = after is None or (before is not None and before < after)
+        yield Change(name, values, is_larger if name in old and name in new else name in new)
 
 
 def _of_abilities(old: set[str], new: set[str]) -> Iterator[Change]:
@@ -157,21 +159,21 @@ def _of_abilities(old: set[str], new: set[str]) -> Iterator[Change]:
     yield from (Change(f"may no longer {ability}", wider=False) for ability in sorted(old - new))
 
 
-def _bounds(certified: Certificate) -> dict[str, float | None]:
-    return {_NAMES.get(bound.bound, bound.bound): bound.value for bound in (*certified.bounds, certified.reply)}
+def _bounds(certificate: Certificate) -> dict[str, float | None]:
+    return {_NAMES.get(bound.bound, bound.bound): bound.value for bound in (*certificate.bounds, certificate.reply)}
 
 
-def _texts(certified: Certificate) -> dict[str, str]:
+def _texts(certificate: Certificate) -> dict[str, str]:
     return {
         setting.field: str(setting.value)
-        for bound in certified.bounds
+        for bound in certificate.bounds
         for setting in bound.settings
         if setting.field in _TEXTS
     }
 
 
-def _tree(certified: Certificate) -> dict[str, float | None]:
-    team = certified.sub_agents
+def _tree(certificate: Certificate) -> dict[str, float | None]:
+    team = certificate.sub_agents
     names = TreeBounds.model_fields if team is not None else ()
     return {
         f"{name.replace('_', ' ')} of the whole tree": getattr(team.tree, name) for name in names if team is not None
@@ -180,8 +182,8 @@ def _tree(certified: Certificate) -> dict[str, float | None]:
 
 def _abilities(known_agent: Known) -> set[str]:
     """Return what turns of the agent may do: by its chart, and by its tools."""
-    certified, chart = known_agent
-    tools = _code(certified).tools
+    certificate, chart = known_agent
+    tools = _code(certificate).tools
     abilities = {f"{_ENDS}{end.replace('/', ': ')}" for end in chart.rows.ends}
     abilities |= {does for state, does in _DOES.items() if state in chart.states}
     if tools is None:
@@ -193,8 +195,8 @@ def _abilities(known_agent: Known) -> set[str]:
 _CODE: Final = ("tool", "hook", "guardrail", "sub-agent")
 
 
-def _names(certified: Certificate) -> tuple[list[str], list[str], list[str], list[str]]:
-    code, team = _code(certified), certified.sub_agents
+def _names(certificate: Certificate) -> tuple[list[str], list[str], list[str], list[str]]:
+    code, team = _code(certificate), certificate.sub_agents
     return (
         [tool.tool for tool in code.tools or () if not tool.delegates],
         [hook.name for hook in code.hooks],
@@ -203,8 +205,8 @@ def _names(certified: Certificate) -> tuple[list[str], list[str], list[str], lis
     )
 
 
-def _code(certified: Certificate) -> CertifiedCode:
-    return certified.code or CertifiedCode(tools=None, hooks=(), guardrails=(), typed=False)
+def _code(certificate: Certificate) -> CertifiedCode:
+    return certificate.code or CertifiedCode(tools=None, hooks=(), guardrails=(), typed=False)
 
 
 def _shown(value: Value) -> str:

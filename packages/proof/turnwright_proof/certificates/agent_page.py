@@ -20,21 +20,21 @@ MARK: Final = "<!-- Made by `turnwright diagram --agents`: edit the agents, not 
 _SHORT: Final = {"cap": "steps", "model calls": "model calls", "tool calls": "tool calls"}
 
 
-def agent_page(certified: Certificate, chart: AgentChart) -> str:
+def agent_page(certificate: Certificate, chart: AgentChart) -> str:
     """Return the page of an agent."""
     numbers = drawn_rows(chart.picture)
     left_out = [number for number in range(1, len(ROWS) + 1) if number not in numbers]
-    bounds = [(bound.bound, _value(bound), bound.formula) for bound in (*certified.bounds, certified.reply)]
+    bounds = [(bound.bound, _value(bound), bound.formula) for bound in (*certificate.bounds, certificate.reply)]
     rows_taken = f"A turn of this agent can take {len(numbers)} of the {len(ROWS)} rows of the chart."
     rows_left_out = f"Its limits, tools and hooks exclude the others: {number_ranges(left_out) or 'none'}."
     parts = [
         MARK,
-        f"# {plain_markdown(certified.agent)}",
+        f"# {plain_markdown(certificate.agent)}",
         _fenced(to_mermaid(chart.picture)),
         f"{rows_taken} {rows_left_out}",
     ]
-    if certified.sub_agents is not None:
-        parts += ["## Team", _fenced(team_mermaid(certified)), _leases(certified.sub_agents)]
+    if certificate.sub_agents is not None:
+        parts += ["## Team", _fenced(team_mermaid(certificate)), _leases(certificate.sub_agents)]
     if chart.rules.rules:
         parts += ["## Rules", markdown_table(("rule", "guarantees", "effect"), _rules(chart.rules))]
     parts += ["## Bounds", markdown_table(("bound", "at most", "formula"), bounds)]
@@ -42,14 +42,14 @@ def agent_page(certified: Certificate, chart: AgentChart) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def team_mermaid(certified: Certificate) -> str:
+def team_mermaid(certificate: Certificate) -> str:
     """Return the team of an agent as a flowchart: who calls whom, the bounds of each, and of all together."""
-    return "\n".join(("flowchart TD", *(f"    {line}" for line in _team(certified)), ""))
+    return "\n".join(("flowchart TD", *(f"    {line}" for line in _team(certificate)), ""))
 
 
-def _team(certified: Certificate) -> Iterator[str]:
-    yield f'first["{_node(certified.agent, certified.bounds)}"]'
-    team = certified.sub_agents
+def _team(certificate: Certificate) -> Iterator[str]:
+    yield f'first["{_node(certificate.agent, certificate.bounds)}"]'
+    team = certificate.sub_agents
     if team is None:
         return
     ids = {agent.tool: f"agent{number}" for number, agent in enumerate(team.agents, start=1)}

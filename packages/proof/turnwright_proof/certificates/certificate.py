@@ -248,9 +248,11 @@ class _Issuer:
 
     def reply(self, agent: Agent, bounds: tuple[CertifiedBound, ...]) -> CertifiedBound:
         """Return the bound of one reply: the model setting `max_tokens`, and the budget of tokens."""
-        own, base = agent.model_settings or ModelSettings(), self._settings
-        most, tokens = own.over(base).max_tokens, agent.limits_for(self._base).tokens
-        reply_set_by = SetBy.AGENT if own.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
+        own_settings, base = agent.model_settings or ModelSettings(), self._settings
+        most, tokens = own_settings.over(base).max_tokens, agent.limits_for(self._base).tokens
+        reply_set_by = (
+            SetBy.AGENT if own_settings.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
+        )
         of_tokens = next(bound.set_by for bound in bounds if bound.bound == "tokens")
         return _certified(
             reply_bound(most, tokens),
@@ -268,14 +270,14 @@ class _Issuer:
             below: dict[str, Agent] = {}
             for name, sub_agent in level.items():
                 may_call = subagent_tools(sub_agent) if depth < MAX_DEPTH else {}
-                own = self.bounds(sub_agent, {})
+                own_bounds = self.bounds(sub_agent, {})
                 agents[name] = CertifiedSubAgent(
                     tool=name,
                     agent=sub_agent.name,
                     depth=depth,
                     calls=tuple(may_call),
-                    bounds=own,
-                    reply=self.reply(sub_agent, own),
+                    bounds=own_bounds,
+                    reply=self.reply(sub_agent, own_bounds),
                     code=self.code(sub_agent),
                 )
                 below |= may_call

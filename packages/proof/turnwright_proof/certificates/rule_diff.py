@@ -80,9 +80,9 @@ def _compare_calls(old: Rule, new: Rule) -> _Direction:
         copies = [history.copy() for history in histories]
         for history in copies:
             history.message(text)
-        for allowed in _verdicts(copies, alphabet, texts, _DEPTH):
-            allows_more |= allowed == (False, True)
-            allows_less |= allowed == (True, False)
+        for verdicts in _verdicts(copies, alphabet, texts, _DEPTH):
+            allows_more |= verdicts == (False, True)
+            allows_less |= verdicts == (True, False)
     return _direction(allows_more, allows_less)
 
 
@@ -93,9 +93,9 @@ def _verdicts(
     yield from (tuple(not history.answer(text) for history in histories) for text in texts)
     for call in alphabet:
         arguments = call.arguments or {}
-        allowed = tuple(not history.judge(call.name, arguments) for history in histories)
-        yield allowed
-        if depth == 0 or not all(allowed):
+        verdicts = tuple(not history.judge(call.name, arguments) for history in histories)
+        yield verdicts
+        if depth == 0 or not all(verdicts):
             continue
         for status in ("ok", "error"):
             after = [history.copy() for history in histories]

@@ -68,32 +68,36 @@ def tree_bounds(first: Caller, below: Mapping[str, Caller], max_depth: int) -> T
             if (name, depth + 1) not in bounds_by_level:
                 bounds_by_level[name, depth + 1] = tree(below[name], depth + 1)
         under = [bounds_by_level[name, depth + 1] for name in names]
-        reached = [below[name][0] for name in _reached(names, below, max_depth - depth)]
-        return _tree_of(caller[0], under, reached)
+        turns_below = [below[name][0] for name in _reached(names, below, max_depth - depth)]
+        return _tree_of(caller[0], under, turns_below)
 
     return tree(first, 0)
 
 
-def _tree_of(one_turn: OneTurn, under: Sequence[TreeBounds], reached: Sequence[OneTurn]) -> TreeBounds:
+def _tree_of(one_turn: OneTurn, under: Sequence[TreeBounds], turns_below: Sequence[OneTurn]) -> TreeBounds:
     """Return the bounds of a tree from those of the trees below it, and of all turns that it may contain."""
     if not under:
         return TreeBounds(turns=1, steps=one_turn.cap, model_calls=one_turn.model_calls, tool_calls=one_turn.calls)
     tool_calls = one_turn.within(one_turn.calls * (1 + max(tree.tool_calls for tree in under)))
-    more = min(tool_calls, one_turn.calls * max(tree.turns for tree in under))
-    steps = min(one_turn.calls * max(tree.steps for tree in under), more * max(turn.cap for turn in reached))
+    extra_calls = min(tool_calls, one_turn.calls * max(tree.turns for tree in under))
+    steps = min(one_turn.calls * max(tree.steps for tree in under), extra_calls * max(turn.cap for turn in turns_below))
     calls = min(
-        one_turn.calls * max(tree.model_calls for tree in under), more * max(turn.model_calls for turn in reached)
+        one_turn.calls * max(tree.model_calls for tree in under),
+        extra_calls * max(turn.model_calls for turn in turns_below),
     )
     return TreeBounds(
-        turns=1 + more, steps=one_turn.cap + steps, model_calls=one_turn.model_calls + calls, tool_calls=tool_calls
+        turns=1 + extra_calls,
+        steps=one_turn.cap + steps,
+        model_calls=one_turn.model_calls + calls,
+        tool_calls=tool_calls,
     )
 
 
 def _reached(names: Sequence[str], below: Mapping[str, Caller], levels: int) -> set[str]:
     """Return the sub-agents that are reached within so many levels."""
-    reached: set[str] = set()
+    reached_names: set[str] = set()
     level = set(names)
     for _ in range(levels):
-        reached |= level
-        level = {name for caller in level for name in below[caller][1]} - reached
-    return reached
+        reached_names |= level
+        level = {name for caller in level for name in below[caller][1]} - reached_names
+    return reached_names

@@ -44,7 +44,7 @@ class AgentDrawing:
             self._rules[agent.name] = rules_of(agent)
             return {_page_name(agent): self._issuer.certificate(agent, beside)}
         certificates: dict[str, Certificate] = {}
-        for source_agent, certified in self._issuer.certify_all(
+        for source_agent, certificate in self._issuer.certify_all(
             *([source] if source else self._config.agent_sources())
         ):
             page = _page_name(source_agent)
@@ -53,13 +53,13 @@ class AgentDrawing:
                 raise ConfigError(
                     f"agents {earlier_agent!r} and {source_agent.name!r} would have one page: rename one of them"
                 )
-            certificates[page] = certified
+            certificates[page] = certificate
             self._rules[source_agent.name] = rules_of(source_agent)
         return certificates
 
-    def drawn(self, certified: Certificate, form: str) -> str:
+    def drawn(self, certificate: Certificate, form: str) -> str:
         """Return the picture of an agent in a format."""
-        chart = agent_chart(certified, self._rules.get(certified.agent, NO_RULES), synthesis=self._synthesis)
+        chart = agent_chart(certificate, self._rules.get(certificate.agent, NO_RULES), synthesis=self._synthesis)
         match form:
             case "mermaid":
                 return to_mermaid(chart.picture)
@@ -70,7 +70,7 @@ class AgentDrawing:
             case "table":
                 return to_table(chart.picture)
             case _:
-                return agent_page(certified, chart)
+                return agent_page(certificate, chart)
 
     def printed(self, certificates: Mapping[str, Certificate], form: str) -> str:
         """Return the picture of one agent, or the pages of all. Raises `ConfigError` for several in one picture."""
@@ -81,7 +81,7 @@ class AgentDrawing:
 
     def pages(self, certificates: Mapping[str, Certificate]) -> dict[str, str]:
         """Return the text of each page, by its file name."""
-        return {f"{name}.md": self.drawn(certified, "page") for name, certified in certificates.items()}
+        return {f"{name}.md": self.drawn(certificate, "page") for name, certificate in certificates.items()}
 
 
 def _page_name(agent: Agent) -> str:
@@ -108,11 +108,11 @@ def draw_agents(
 
 def _write(directory: Path, pages: Mapping[str, str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    stale = [name for name, text in pages.items() if _read(directory / name) != text]
-    for name in stale:
+    stale_names = [name for name, text in pages.items() if _read(directory / name) != text]
+    for name in stale_names:
         write_regular(directory / name, pages[name].encode())
         echo(f"wrote {directory / name}")
-    if not stale:
+    if not stale_names:
         echo(f"{directory} is up to date")
 
 

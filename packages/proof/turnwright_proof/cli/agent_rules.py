@@ -34,23 +34,23 @@ def check_agents(
 
     Raises `ConfigError`.
     """
-    offered = OfferedTools(config, tools)
+    offered_tools = OfferedTools(config, tools)
     agents = read_agents(source, limits=config.limits())
     helpers = agent_tools(agents)
     for agent in agents:
         own_sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
         sets = own_sets if engine_rules is None else (engine_rules, *own_sets)
         if sets:
-            yield agent.name, list(_checks(sets, _reached_tools(agent, offered, helpers)))
+            yield agent.name, list(_checks(sets, _reached_tools(agent, offered_tools, helpers)))
 
 
 def _reached_tools(
-    agent: Agent, offered: OfferedTools, helpers: Sequence[AgentTool]
+    agent: Agent, offered_tools: OfferedTools, helpers: Sequence[AgentTool]
 ) -> dict[str, Collection[str] | None]:
     """Return the tools that turns of an agent, and of its sub-agents, may call, with the names of their arguments."""
     agents, names = [agent], dict[str, Collection[str] | None]()
     for caller in agents:  # the list grows as sub-agents are found
-        tools = offered.tools_for(caller, helpers) or []
+        tools = offered_tools.tools_for(caller, helpers) or []
         names |= {tool.name: argument_names(tool.parameters) for tool in tools}
         called_agents = (tool.agent for tool in tools if isinstance(tool, AgentTool))
         agents += [called_agent for called_agent in called_agents if called_agent not in agents]
@@ -70,8 +70,8 @@ def _checks(sets: Sequence[RuleSet], arguments: Mapping[str, Collection[str] | N
                 process.say(f"warning: {words}")
     places = {rule.name: rules for rules in sets for rule in rules.rules}
     # The sets have groups of their own, so they are checked as one list of resolved rules.
-    merged = RuleList.of_sets(sets)
-    for finding in _find(merged, tools):
+    all_rules = RuleList.of_sets(sets)
+    for finding in _find(all_rules, tools):
         path = " -> ".join(step.partition(" if ")[0] for step in finding.path)
         if finding.kind == "holds":
             detail = f"shortest: {path}" if path else ""
@@ -79,7 +79,7 @@ def _checks(sets: Sequence[RuleSet], arguments: Mapping[str, Collection[str] | N
         else:
             words = _describe(finding, places.get(finding.rule))
             yield Check(_CLAIMS[finding.kind], Verdict.VIOLATED, words, finding.path)
-    for result in walk_rules(merged, tools):
+    for result in walk_rules(all_rules, tools):
         yield _check_of_walk(result, places.get(result.rule.name))
 
 

@@ -52,6 +52,6 @@ def _read(source: str, issuer: Issuer) -> dict[str, Known]:
         if not Path(source).is_dir() and not read_text(Path(source)).strip():
             return {}
     return {
-        agent.name: (certified, agent_chart(certified, rules_of(agent)))
-        for agent, certified in issuer.certify_all(source)
+        agent.name: (certificate, agent_chart(certificate, rules_of(agent)))
+        for agent, certificate in issuer.certify_all(source)
     }

@@ -191,13 +191,13 @@ def _picture_text(form: Format, overlay: Overlay | None, picture: Picture) -> st
 def _turn(turn: str, store: str) -> Overlay:
     turn = find_turn(store, turn)
     facts = read_journal(store, turn)
-    replayed = replay(facts)
-    if replayed.fault is not None or replayed.machine is None:
-        echo(f"turnwright diagram: turn {turn} cannot be drawn: {replayed.check.detail}", err=True)
+    replay_result = replay(facts)
+    if replay_result.fault is not None or replay_result.machine is None:
+        echo(f"turnwright diagram: turn {turn} cannot be drawn: {replay_result.check.detail}", err=True)
         raise typer.Exit(codes.FAILED)
-    rows = [row for group in replayed.groups for row in group.rows]
+    rows = [row for group in replay_result.groups for row in group.rows]
     path = Transcript.of(facts).path
-    return turn_overlay(turn, replayed.machine.turn, rows, path=path_words(path))
+    return turn_overlay(turn, replay_result.machine.turn, rows, path=path_words(path))
 
 
 def _write(directory: Path) -> None:

@@ -58,25 +58,25 @@ def explain(
     # An error about --steps names the flag.
     with_limits(settings.prepared(chosen_agent), {"steps": steps}).limits_for(settings.limits())
     issuer = Issuer(settings, tools, hooks or ())
-    certified = issuer.certificate(chosen_agent, beside, steps=steps, tool_timeout=tool_timeout)
+    certificate = issuer.certificate(chosen_agent, beside, steps=steps, tool_timeout=tool_timeout)
     if unknown := issuer.offered.unknown_to(chosen_agent, beside):
         names = ", ".join(unknown)
         say(f"unknown tools: {names}: name their module with --tools. One that writes lowers the limit of tool calls")
     if as_json:
-        echo_json(certified.to_json())
+        echo_json(certificate.to_json())
     else:
-        _print(certified, settings)
+        _print(certificate, settings)
 
 
-def _print(certified: Certificate, config: Config) -> None:
-    chart = certified.chart
-    print_lines([f"A turn of agent {certified.agent!r} is bounded by:", ""])
+def _print(certificate: Certificate, config: Config) -> None:
+    chart = certificate.chart
+    print_lines([f"A turn of agent {certificate.agent!r} is bounded by:", ""])
     head = ("bound", "value", "set by", "exactness", "formula")
-    print_columns(head, [_cells(bound, config) for bound in (*certified.bounds, certified.reply)])
-    if certified.code is not None and certified.code.endless_tools:
-        print_lines(["", f"Without a time limit, by choice: {', '.join(certified.code.endless_tools)}."])
-    if certified.sub_agents is not None:
-        _print_sub_agents(certified.sub_agents)
+    print_columns(head, [_cells(bound, config) for bound in (*certificate.bounds, certificate.reply)])
+    if certificate.code is not None and certificate.code.endless_tools:
+        print_lines(["", f"Without a time limit, by choice: {', '.join(certificate.code.endless_tools)}."])
+    if certificate.sub_agents is not None:
+        _print_sub_agents(certificate.sub_agents)
     print_lines(["", *(f"{exactness}: {means}" for exactness, means in EXACTNESS.items())])
     print_lines(["", f"Chart {chart.version}, {chart.rows} rows, SHA-256 {chart.digest}"])
     print_lines(["", "How a turn ends, and what to do then:", ""])

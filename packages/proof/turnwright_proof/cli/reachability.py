@@ -86,12 +86,14 @@ def _value(text: str) -> object:
 def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
     matching_cases = list(cases)
     for name, value in values.items():
-        valued = [_with(case, name, value) for case in matching_cases]
+        narrowed_cases = [_with(case, name, value) for case in matching_cases]
         # Cases of the grid come first: of several shortest paths, theirs is shown. By their texts, since the rules of a
         # case are data, which has no hash.
         known_cases = set(map(repr, matching_cases))
         matching_cases = list(
-            {repr(case): case for case in sorted(valued, key=lambda case: repr(case) not in known_cases)}.values()
+            {
+                repr(case): case for case in sorted(narrowed_cases, key=lambda case: repr(case) not in known_cases)
+            }.values()
         )
     return matching_cases
 

@@ -128,17 +128,17 @@ def verify(
     if can_reach is None:
         if conditions:
             raise ConfigError("--with is a condition for --can-reach: give --can-reach as well")
-        proven = each_smt_check() if smt else ()  # raises before the walk if z3 is missing
+        smt_checks = each_smt_check() if smt else ()  # raises before the walk if z3 is missing
         report = VerifyReport(as_json=as_json)
         report.add("the chart", lint())
         if walks:
             cases = sorted(grid(bound), key=weight, reverse=True)
             processes = min(workers, len(cases))
             with _pool(processes) as pool:
-                walked = _ParallelMap(pool, processes, quiet=as_json)(partial(walk, most=most), cases)
-                report.add_walks(f"the machine, walked within bound {bound}", walked)
+                walk_results = _ParallelMap(pool, processes, quiet=as_json)(partial(walk, most=most), cases)
+                report.add_walks(f"the machine, walked within bound {bound}", walk_results)
         if smt:
-            report.add("the chart and the effects, proven for all limits by SMT", proven)
+            report.add("the chart and the effects, proven for all limits by SMT", smt_checks)
         raise typer.Exit(report.close())
     for flag, is_set in (("--smt", smt), ("--no-walk", not walks)):
         if is_set:
@@ -185,8 +185,8 @@ class Estimate:
 
     def __str__(self) -> str:
         """Return the share that is done and the remaining time: ` 42 %, about 9 s left`."""
-        spent = (self._now() - self._start) * self._processes
-        seconds_each = (spent + _GUESS * _GUESSED) / (self.done + _GUESSED)
+        spent_seconds = (self._now() - self._start) * self._processes
+        seconds_each = (spent_seconds + _GUESS * _GUESSED) / (self.done + _GUESSED)
         remaining_seconds = (self._total - self.done) * seconds_each / self._processes
         words = f"{remaining_seconds:.0f} s" if remaining_seconds < 90 else f"{remaining_seconds / 60:.0f} min"  # noqa: PLR2004 (a limit for seconds as a unit)
         return f"{100 * self.done / self._total:>3.0f} %, about {words} left"
@@ -220,18 +220,18 @@ class _ParallelMap:
     def __call__(self, work: Callable[[Case], _Made], cases: Sequence[Case]) -> Iterator[_Made]:
         """Yield the result of each case, in their order."""
         results: dict[int, _Made | Exception] = {}
-        due = 0
-        with walking(cases, self._processes, quiet=self._quiet) as walked:
-            worked = self._pool.imap_unordered(partial(_numbered, work), enumerate(cases), chunksize=_CHUNK)
-            for number, result in worked:
+        due_number = 0
+        with walking(cases, self._processes, quiet=self._quiet) as progress:
+            numbered_results = self._pool.imap_unordered(partial(_numbered, work), enumerate(cases), chunksize=_CHUNK)
+            for number, result in numbered_results:
                 results[number] = result
-                walked(cases[number])
-                while due in results:
-                    first = results.pop(due)
+                progress(cases[number])
+                while due_number in results:
+                    first = results.pop(due_number)
                     if isinstance(first, Exception):
                         raise first
                     yield first
-                    due += 1
+                    due_number += 1
 
 
 def _numbered(work: Callable[[Case], _Made], numbered_case: tuple[int, Case]) -> tuple[int, _Made | Exception]:

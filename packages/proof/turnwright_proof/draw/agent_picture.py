@@ -41,13 +41,13 @@ def agent_picture(
 
     arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
     drawn_arrows = tuple(arrow for arrow in arrows if arrow.lines)
-    touched = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn_arrows))
+    touched_states = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn_arrows))
     nodes = (
         replace(node, reasons=tuple(reason for reason in node.reasons if f"{OUTCOMES[node.state]}/{reason}" in ends))
         if node.reasons
         else node
         for node in whole.nodes
-        if node.state in touched
+        if node.state in touched_states
     )
     return Picture(whole.initial, tuple(nodes), drawn_arrows)
 
@@ -55,7 +55,7 @@ def agent_picture(
 def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
     """Return the words of each atom of a guard, with the numbers of these limits: for true and for false."""
     calls, tokens = limits.call_limit, limits.tokens
-    own: dict[str, tuple[str, str]] = {
+    own_words: dict[str, tuple[str, str]] = {
         "steps >= allowance": (f"steps ≥ {limits.allowance}", f"steps below {limits.allowance}"),
         "calls_spent": (f"{calls} calls spent", f"calls of {calls} left"),
         "tokens_spent": (f"{tokens} tokens spent", f"tokens of {tokens} left"),
@@ -70,7 +70,7 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
         "compactions_left > 0": _left("compaction", limits.max_compactions),
     }
     spending = _spending_limits(limits)
-    return {**WORDS, **{atom: words for atom, words in own.items() if spending.get(atom, 0) is not None}}
+    return {**WORDS, **{atom: words for atom, words in own_words.items() if spending.get(atom, 0) is not None}}
 
 
 def known_atoms(limits: Limits) -> Mapping[str, bool]:
@@ -111,8 +111,8 @@ def _left(label: str, most: int) -> tuple[str, str]:
 
 def some_names(names: Collection[str]) -> str:
     """Return names in a list, the first ones of many."""
-    first_names, more = list(names)[:_NAMES], len(names) - _NAMES
-    return ", ".join(first_names) + (f" and {more} more" if more > 0 else "")
+    first_names, more_count = list(names)[:_NAMES], len(names) - _NAMES
+    return ", ".join(first_names) + (f" and {more_count} more" if more_count > 0 else "")
 
 
 def drawn_rows(picture: Picture) -> set[int]:

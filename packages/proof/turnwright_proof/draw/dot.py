@@ -51,8 +51,8 @@ def _document(style: Style, hints: LayoutHints) -> Iterator[str]:
 def _note(picture: Picture, hints: LayoutHints) -> Iterator[str]:
     """Yield the note, with a line to each state that only its rows reach."""
     yield f"note [shape=plain label={note_label(picture.folded, hints.note)}]"
-    reached = {arrow.dest for arrow in picture.arrows}
-    for dest in dict.fromkeys(rows.dest for rows in picture.folded if rows.dest and rows.dest not in reached):
+    reached_states = {arrow.dest for arrow in picture.arrows}
+    for dest in dict.fromkeys(rows.dest for rows in picture.folded if rows.dest and rows.dest not in reached_states):
         yield f'note -> {dest} [color="{QUIET}"]'
 
 

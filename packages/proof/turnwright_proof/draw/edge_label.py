@@ -50,9 +50,9 @@ def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
         event_shown = line.event
 
 
-def note_rows(folded: Iterable[FoldedRows], columns: int) -> Iterator[LabelRow]:
+def note_rows(folded_rows: Iterable[FoldedRows], columns: int) -> Iterator[LabelRow]:
     """Yield the entries of the note: rows that are alike, with their source states and their destination."""
-    for rows in folded:
+    for rows in folded_rows:
         sources = ", ".join(rows.sources)
         states = (f"again in {sources}" if rows.dest is None else f"from {sources} to {rows.dest}").split()
         words = (*_words(rows.shown, say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))

@@ -44,10 +44,10 @@ def arrow_label(arrow: Arrow, style: Style, columns: int) -> str:
     return _card(rows, "" if style.counts else ' STYLE="ROUNDED"')
 
 
-def note_label(folded: Iterable[FoldedRows], columns: int) -> str:
+def note_label(folded_rows: Iterable[FoldedRows], columns: int) -> str:
     """Return the note of the review drawing: the rows that are folded into it."""
     title = f'<TR><TD></TD><TD COLSPAN="4" ALIGN="LEFT"><B>{_font(_NOTE, INK, _TEXT)}</B></TD></TR>'
-    return _card(title + "".join(_row(row, RowLook()) for row in note_rows(folded, columns)), ' STYLE="ROUNDED"')
+    return _card(title + "".join(_row(row, RowLook()) for row in note_rows(folded_rows, columns)), ' STYLE="ROUNDED"')
 
 
 def picture_label(style: Style) -> str:
@@ -96,8 +96,10 @@ def _set(words: tuple[LabelWord, ...], looks: RowLook) -> str:
         (part, escape(" ".join(word.text for word in run))) for part, run in groupby(words, key=lambda word: word.part)
     ]
     # Graphviz drops a plain space at the edge of a tag.
-    spaced = [(part, text if place == len(runs) else f"{text}&#160;") for place, (part, text) in enumerate(runs, 1)]
-    return "".join(_tagged(part, text, looks) for part, text in spaced)
+    spaced_runs = [
+        (part, text if place == len(runs) else f"{text}&#160;") for place, (part, text) in enumerate(runs, 1)
+    ]
+    return "".join(_tagged(part, text, looks) for part, text in spaced_runs)
 
 
 def _tagged(part: LabelPart, text: str, looks: RowLook) -> str:

@@ -58,9 +58,9 @@ def to_mermaid(picture: Picture, overlay: Overlay | None = None) -> str:
 def _title(overlay: Overlay | None) -> Iterator[str]:
     """Yield the caption: its first line as the title, the others as comments, because a title cannot be wrapped."""
     if overlay is not None:
-        title, *more = overlay.caption
+        title, *more_lines = overlay.caption
         yield from ("---", f"title: {json.dumps(title)}", "---")
-        yield from (f"%% {' '.join(line.split())}" for line in more)
+        yield from (f"%% {' '.join(line.split())}" for line in more_lines)
 
 
 def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
@@ -83,11 +83,11 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
         for row in note_rows(picture.folded, _NOTE_COLUMNS):
             yield from (f"        {line}" for line in _lines(row, ""))
         yield "    end note"
-    reached = None if overlay is None else overlay.reached(picture)
+    reached_states = None if overlay is None else overlay.reached(picture)
     for node in picture.nodes:
         if overlay is not None and node.state is overlay.stands:
             yield f"    class {node.state} {_HERE}"
-        elif reached is not None and node.state not in reached:
+        elif reached_states is not None and node.state not in reached_states:
             yield f"    class {node.state} {_UNREACHED}"
         else:
             yield f"    class {node.state} {node.kind}"

@@ -170,18 +170,18 @@ def fold_common_rows(picture: Picture) -> Picture:
                 to = alike.setdefault((line.event, guard, line.reason), {})
                 dest = None if arrow.source is arrow.dest else arrow.dest
                 to.setdefault(dest, []).append((arrow.source, line))
-    folded = tuple(
+    folded_rows = tuple(
         FoldedRows(tuple(source for source, _ in rows), dest, tuple(line for _, line in rows))
         for to in alike.values()
         if sum(map(len, to.values())) > 1
         for dest, rows in to.items()
     )
-    folded_lines = {line for rows in folded for line in rows.lines}
+    folded_lines = {line for rows in folded_rows for line in rows.lines}
     arrows = (
         replace(arrow, lines=tuple(line for line in arrow.lines if line not in folded_lines))
         for arrow in picture.arrows
     )
-    return replace(picture, arrows=tuple(arrow for arrow in arrows if arrow.lines), folded=folded)
+    return replace(picture, arrows=tuple(arrow for arrow in arrows if arrow.lines), folded=folded_rows)
 
 
 def endings(picture: Picture) -> dict[EndReason, tuple[State, ...]]:
@@ -220,18 +220,18 @@ def _reasons(row: Row, rows: tuple[Row, ...]) -> set[EndReason]:
         case ReasonFrom.EVENT:
             return {EndReason.ABORTED, EndReason.SUPERSEDED}
         case ReasonFrom.CARRIED:
-            carried = {
+            carried_reasons = {
                 earlier_row.reason
                 for earlier_row in rows
                 if earlier_row.dest is row.source and isinstance(earlier_row.reason, EndReason)
             }
-            return {reason for reason in carried if _taken(row, rows, reason)}
+            return {reason for reason in carried_reasons if _taken(row, rows, reason)}
         case None:
             return set()
 
 
-def _taken(row: Row, rows: tuple[Row, ...], carried: EndReason) -> bool:
+def _taken(row: Row, rows: tuple[Row, ...], carried_reason: EndReason) -> bool:
     """Whether a turn that carries this reason, and has no retry left, takes this row."""
     counters = Counters(Limits(max_retries=0))
-    counters.carried_doom = carried is EndReason.DOOM_LOOP
+    counters.carried_doom = carried_reason is EndReason.DOOM_LOOP
     return next(row_tried for row_tried in _tried(row, rows) if row_tried.guard.holds(counters)) is row

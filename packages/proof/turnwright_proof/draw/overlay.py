@@ -53,8 +53,8 @@ class Overlay:
 
     def reached(self, picture: Picture) -> frozenset[State]:
         """Return the ends of every arrow that was taken, and the initial state."""
-        touched = {state for arrow in picture.arrows if self.on(arrow) for state in (arrow.source, arrow.dest)}
-        return frozenset(touched | {picture.initial})
+        touched_states = {state for arrow in picture.arrows if self.on(arrow) for state in (arrow.source, arrow.dest)}
+        return frozenset(touched_states | {picture.initial})
 
     @property
     def here(self) -> str:

@@ -190,8 +190,8 @@ def _legend() -> Iterator[str]:
     x = 14
     for kind in NodeKind:
         looks = LOOKS[kind]
-        dashed = ' stroke-dasharray="4 2"' if looks.dashed else ""
-        yield f'<rect x="{x}" y="795" width="20" height="14" rx="4" fill="{looks.fill}" stroke="{looks.line}"{dashed}/>'
+        dash = ' stroke-dasharray="4 2"' if looks.dashed else ""
+        yield f'<rect x="{x}" y="795" width="20" height="14" rx="4" fill="{looks.fill}" stroke="{looks.line}"{dash}/>'
         yield _text(x + 27, 807, kind.means, INK)
         x += 38 + 7 * len(kind.means)
 

@@ -54,9 +54,9 @@ def _check(path: Path, version: int, rows: Sequence[tuple[int, str]]) -> None:
     again = "record the rows again with this release"
     if version != VERSION:
         raise ConfigError(f"{path}: was written under chart {version}, and this release has chart {VERSION}: {again}")
-    ours = [(number, row.name) for number, row in enumerate(CHART.rows, start=1)]
-    if len(rows) != len(ours):
-        raise ConfigError(f"{path}: has {len(rows)} rows, and the chart has {len(ours)}: {again}")
-    for (number, name), (our_number, our_name) in zip(rows, ours, strict=True):
+    own_rows = [(number, row.name) for number, row in enumerate(CHART.rows, start=1)]
+    if len(rows) != len(own_rows):
+        raise ConfigError(f"{path}: has {len(rows)} rows, and the chart has {len(own_rows)}: {again}")
+    for (number, name), (our_number, our_name) in zip(rows, own_rows, strict=True):
         if (number, name) != (our_number, our_name):
             raise ConfigError(f"{path}: row {number} is {name}, where the chart has {our_number}: {our_name}: {again}")

@@ -76,10 +76,10 @@ def _digest(text: str) -> str:
 
 def _finished(drawing: str, title: str, description: str) -> str:
     """Return Graphviz's SVG without its version-specific parts, and with the title and the size that a page needs."""
-    opened = _OPENED.search(drawing)
-    if opened is None:
+    opening = _OPENED.search(drawing)
+    if opening is None:
         raise ConfigError("Graphviz drew an SVG of an unknown form: it has no viewBox")
-    width, height = map(float, opened.groups())
+    width, height = map(float, opening.groups())
     head = (
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-labelledby="turn-title turn-description" '
         f'font-family="{_FONTS}" width="{_WIDTH}" height="{_WIDTH * height / width:.0f}" '
@@ -87,7 +87,7 @@ def _finished(drawing: str, title: str, description: str) -> str:
         f'<title id="turn-title">{escape(title)}</title>\n<desc id="turn-description">{escape(description)}</desc>\n'
         f'<rect width="100%" height="100%" rx="12" fill="{PAPER}"/>\n'
     )
-    body = re.sub(r"<!--.*?-->\n?", "", drawing[opened.end() :], flags=re.DOTALL).lstrip()
+    body = re.sub(r"<!--.*?-->\n?", "", drawing[opening.end() :], flags=re.DOTALL).lstrip()
     # Rounded corners look right on a dark page too.
     body = re.sub(rf'<polygon fill="{PAPER}"[^>]*/>\n', "", body, count=1)
     # The root has the font, no spaces need keeping, and SVG 1.1 has no transparent stroke.

@@ -80,11 +80,11 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
     if overlay is None:
         return markdown_table(head, cells) + "\n"
     counts = [str(count) if count else _NOT_TAKEN[overlay.kind] for count in overlay.taken]
-    counted = markdown_table(
+    counts_table = markdown_table(
         ("#", "taken", *head[1:]), [(row[0], count, *row[1:]) for row, count in zip(cells, counts, strict=True)]
     )
-    title, *more = overlay.caption
-    return "\n\n".join((f"**{title}**", *more, counted)) + "\n"
+    title, *more_lines = overlay.caption
+    return "\n\n".join((f"**{title}**", *more_lines, counts_table)) + "\n"
 
 
 def overview_to_table(overview: Overview) -> str:

@@ -199,9 +199,9 @@ def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = F
 
 
 def _ranked(state: State, values: Terms) -> list[Term]:
-    stage, paused, asks = rank_values(state)
+    stage, is_paused, asks = rank_values(state)
     terms = {**values, "stage": Term(str(stage))} | {
-        name: Term(str(flag).lower(), flag=True) for name, flag in (("paused", paused), ("asks_model", asks))
+        name: Term(str(flag).lower(), flag=True) for name, flag in (("paused", is_paused), ("asks_model", asks))
     }
     return [value_of("rank", text, terms) for text in RANK.values()]
 
@@ -210,8 +210,8 @@ def _rank(system: System) -> Iterator[Query]:
     for transition in system.transitions:
         before, after = _ranked(transition.source, _NOW), _ranked(transition.dest, transition.following)
         if transition.move is not None and not transition.move.lowers:
-            same = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
-            yield _query(transition, {"the rank stays": same})
+            equal_ranks = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
+            yield _query(transition, {"the rank stays": equal_ranks})
             continue
         floor = conjunction(f"(>= {new.number} 0)" for new in after)
         yield _query(transition, {"the rank falls": lower(before, after), "the rank is not below zero": floor})
@@ -253,13 +253,13 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
 
 
 def _happens(system: System) -> Iterator[Query]:
-    entered: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
+    entries: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
     for transition in system.transitions:
         hypotheses = ("limits", held(transition.source), held(transition.source, credit=True), *transition.conditions)
         yield Query(f"{transition.name} can happen", hypotheses, transition=transition)
-        if transition.dest is not transition.source and transition.dest in entered:
-            entered[transition.dest].append(conjunction(hypotheses))
-    for state, ways in entered.items():
+        if transition.dest is not transition.source and transition.dest in entries:
+            entries[transition.dest].append(conjunction(hypotheses))
+    for state, ways in entries.items():
         yield Query(f"{state} can be entered", (disjunction(ways),))
 
 
@@ -303,47 +303,50 @@ def _claims(system: System) -> Iterator[Query]:
 
 def _loops(system: System) -> Iterator[Query]:
     now = {**_NOW, **variables(f"{name}_0" for name in CHANGING), "answered": Term("answered", flag=True)}
-    entered = tuple(f"(= {name} {name}_0)" for name in CHANGING)
-    refused = followed(REFUSED_CALL, _NOW, value_of, system.effects)
-    yield Query("the result of a refused call changes nothing", (), _equal(refused, _NOW))
+    entry_values = tuple(f"(= {name} {name}_0)" for name in CHANGING)
+    refusal_terms = followed(REFUSED_CALL, _NOW, value_of, system.effects)
+    yield Query("the result of a refused call changes nothing", (), _equal(refusal_terms, _NOW))
     counts = ("limits", *(formula(CLOSING_LOOP[name], _NOW) for name in list(CLOSING_LOOP)[:2]))
-    owed = formula("waiting >= asking + asking_counted", _NOW)
-    yield Query("a batch begins to close", (*counts, owed, *entered), _loop(CLOSING_LOOP, now))
+    owed_results = formula("waiting >= asking + asking_counted", _NOW)
+    yield Query("a batch begins to close", (*counts, owed_results, *entry_values), _loop(CLOSING_LOOP, now))
     inside = ("limits", *(goal for _, goal in _loop(CLOSING_LOOP, now)))
     still_open = value_of("open", OPEN, _NOW).number
     for move in CLOSES:
         after = followed(move.facts[0], now, value_of, system.effects)
-        rest = tuple(name for name in CHANGING if name not in CLOSING.sets and name != "ran")
+        other_names = tuple(name for name in CHANGING if name not in CLOSING.sets and name != "ran")
         goals = (
             *_loop(CLOSING_LOOP, after),
             ("a call less is open", f"(< {value_of('open', OPEN, after).number} {still_open})"),
             ("used calls count", f"(= {after['calls'].text} (+ calls used))"),
-            *_equal({name: after[name] for name in rest}, _NOW),
+            *_equal({name: after[name] for name in other_names}, _NOW),
         )
         yield Query(move.name, (*inside, formula(move.assume, _NOW)), goals)
-    closed = _summary(CLOSING, {**_NOW, **_first(), "used": Term("(- calls calls_0)")}, system.effects["closing"])
-    unused = ("used calls were lent", "(and (>= calls calls_0) (or (<= (- calls calls_0) lent_0) (not budgeted)))")
-    yield Query("a batch is closed", (*inside, f"(= {still_open} 0)"), (unused, *_equal(closed, _NOW)))
+    closing = _summary(CLOSING, {**_NOW, **_first(), "used": Term("(- calls calls_0)")}, system.effects["closing"])
+    unused_calls = (
+        "used calls were lent",
+        "(and (>= calls calls_0) (or (<= (- calls calls_0) lent_0) (not budgeted)))",
+    )
+    yield Query("a batch is closed", (*inside, f"(= {still_open} 0)"), (unused_calls, *_equal(closing, _NOW)))
     yield Query(
         "typed answers begin to settle",
-        ("(>= answering 0)", "(not answered)", *entered),
+        ("(>= answering 0)", "(not answered)", *entry_values),
         _loop(ANSWERING_LOOP, now),
     )
     inside = tuple(goal for _, goal in _loop(ANSWERING_LOOP, now))
     fact = CLOSES[-1].facts[0]
     after = followed(Follows(fact.kind, {**fact.values, "used": "0", "lease": "0", "gives": "gives"}), now, value_of)
     after["answered"] = Term("(or answered gives)", flag=True)
-    rest = tuple(name for name in CHANGING if name not in ANSWERING.sets)
+    other_names = tuple(name for name in CHANGING if name not in ANSWERING.sets)
     yield Query(
         "a typed answer is settled",
         (*inside, "(> answering 0)"),
-        (*_loop(ANSWERING_LOOP, after), *_equal({name: after[name] for name in rest}, _NOW)),
+        (*_loop(ANSWERING_LOOP, after), *_equal({name: after[name] for name in other_names}, _NOW)),
     )
-    settled = _summary(ANSWERING, {**_NOW, **_first()}, system.effects["answering"])
+    answering = _summary(ANSWERING, {**_NOW, **_first()}, system.effects["answering"])
     yield Query(
         "typed answers are settled",
         (*inside, "(= answering 0)", "(= answered (> answering_0 0))"),
-        _equal(settled, _NOW),
+        _equal(answering, _NOW),
     )
 
 
@@ -355,9 +358,9 @@ def _first() -> dict[str, Term]:
     return {name: Term(f"{name}_0", _NOW[name].flag) for name in CHANGING}
 
 
-def _summary(shipped: Effect, values: Terms, effect: Effect) -> Terms:
+def _summary(shipped_effect: Effect, values: Terms, effect: Effect) -> Terms:
     after = assigned(effect.sets, values, value_of)
-    return {name: after[name] for name in {**shipped.sets, **effect.sets}}
+    return {name: after[name] for name in {**shipped_effect.sets, **effect.sets}}
 
 
 def _equal(machine_terms: Terms, read_terms: Terms) -> tuple[tuple[str, str], ...]:

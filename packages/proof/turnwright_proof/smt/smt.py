@@ -86,32 +86,32 @@ def _prelude(lines: Sequence[str]) -> Iterator[str]:
     """Yield the logic, and the declarations and definitions that the lines need."""
     terms = [line for line in lines if line[0] != ";"]
     used_words = frozenset[str]().union(*map(words, terms))
-    defined = {name: term for name, term in _definitions() if name in used_words}
-    known_words = used_words.union(*map(words, defined.values()))
+    definitions = {name: term for name, term in _definitions() if name in used_words}
+    known_words = used_words.union(*map(words, definitions.values()))
     multiplies = "credit" in known_words or any("(* " in term for term in terms)
     yield "(set-logic QF_NIA)" if multiplies else "(set-logic QF_LIA)"
     yield from (declared(name) for name in (*NAMES, *_MORE) if name in known_words)
-    yield from (f"(define-fun {name} () Bool {term})" for name, term in defined.items())
+    yield from (f"(define-fun {name} () Bool {term})" for name, term in definitions.items())
 
 
-def _script(query: Query, *more: str) -> str:
+def _script(query: Query, *more_lines: str) -> str:
     *asserts, check = query.lines()
-    lines = [*asserts, *more, check]
+    lines = [*asserts, *more_lines, check]
     return "\n".join([*_prelude(lines), *lines]) + "\n"
 
 
 def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
     queries = list(group.queries(system))
-    spent = dict.fromkeys((solver.name for solver in solvers), 0.0)
+    seconds_by_solver = dict.fromkeys((solver.name for solver in solvers), 0.0)
     for query in queries:
         script, verdicts = _script(query), {}
         for solver in solvers:
             answer = solver.solve(script)
-            spent[solver.name] += answer.seconds
+            seconds_by_solver[solver.name] += answer.seconds
             verdicts[solver.name] = answer.said
         if set(verdicts.values()) != {query.expected}:
             return _failed(group, query, verdicts, solvers[0])
-    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in spent.items())
+    times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in seconds_by_solver.items())
     agree = "; both agree" if len(solvers) > 1 else ""
     number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
     return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{number}; {times}{agree}")
@@ -162,8 +162,8 @@ def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Itera
     trigger = transition.row.trigger if transition.row is not None else ""
     yield f"{transition.move.name if transition.move is not None else trigger}: {_shown(values, CHOSEN)}"
     after = _after(transition, {**dict.fromkeys(NAMES, 0), **values})
-    changed = ", ".join(f"{name} = {int(after[name])}" for name in CHANGING if int(after[name]) != values.get(name, 0))
-    yield f"then {transition.dest}: {changed or 'nothing changes'}"
+    changes = ", ".join(f"{name} = {int(after[name])}" for name in CHANGING if int(after[name]) != values.get(name, 0))
+    yield f"then {transition.dest}: {changes or 'nothing changes'}"
 
 
 def _after(transition: Transition, values: Mapping[str, int]) -> Mapping[str, int]:

@@ -98,8 +98,8 @@ class Cvc5:
             if lines[-1].strip() in ("unsat", "unknown"):
                 break
         text = "".join(lines).strip()
-        answer, _, rest = text.partition("\n")
-        values = {name: _number(value) for name, value in re.findall(r"\((\w+) (\w+|\(- \d+\))\)", rest)}
+        answer, _, tail = text.partition("\n")
+        values = {name: _number(value) for name, value in re.findall(r"\((\w+) (\w+|\(- \d+\))\)", tail)}
         return Answer(answer if answer in ("sat", "unsat") else "unknown", time.perf_counter() - start, values)
 
 

@@ -131,8 +131,8 @@ def _term(node: ast.expr, values: Terms) -> Term:  # noqa: C901, PLR0911 (one a 
             return Term(f"({_SUMS[type(op)]} {_term(left_node, values).number} {_term(right_node, values).number})")
         case ast.Compare(left=left_node, ops=[op], comparators=[right_node]):
             left_term, right_term = _term(left_node, values), _term(right_node, values)
-            same = left_term.flag and right_term.flag and isinstance(op, ast.Eq | ast.NotEq)
-            sides = f"{left_term.text} {right_term.text}" if same else f"{left_term.number} {right_term.number}"
+            are_flags = left_term.flag and right_term.flag and isinstance(op, ast.Eq | ast.NotEq)
+            sides = f"{left_term.text} {right_term.text}" if are_flags else f"{left_term.number} {right_term.number}"
             if isinstance(op, ast.NotEq):
                 return Term(f"(not (= {sides}))", flag=True)
             return Term(f"({_SIGNS[type(op)]} {sides})", flag=True)

@@ -180,8 +180,8 @@ def cases_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
         "max_compactions": min(limits.max_compactions, 1),
         "max_pauses": min(limits.max_pauses, 1),
     }
-    for budget, spent in _spendings(limits, abilities, _STEPS, wide):
-        small = _small(limits, _STEPS, few | spent, budget)
+    for budget, spent_fields in _spendings(limits, abilities, _STEPS, wide):
+        small = _small(limits, _STEPS, few | spent_fields, budget)
         yield Case(small, abilities.synthesis, wide, abilities.delegates, abilities.hooked)
     if limits.idle_steps is not None and limits.idle_steps < limits.allowance:
         yield Case(_small(limits, _STEPS, few | {"idle_steps": 1}, None), widest=1)
@@ -201,8 +201,8 @@ def loops_for(limits: Limits, abilities: Abilities) -> Iterator[Case]:
     # Tools may have taken every pause before the loop.
     for nudges_left in {loops[2], 0} if abilities.asks else {loops[2]}:
         fields = {"doom_threshold": loops[0], "nudges": loops[1], "max_pauses": nudges_left, "max_retries": 0}
-        for budget, spent in _spendings(limits, abilities, _LOOP_STEPS, 1):
-            yield Case(_small(limits, _LOOP_STEPS, fields | spent, budget), widest=1)
+        for budget, spent_fields in _spendings(limits, abilities, _LOOP_STEPS, 1):
+            yield Case(_small(limits, _LOOP_STEPS, fields | spent_fields, budget), widest=1)
         # The loop may be one of calls that cannot run, at the end of as many idle steps as are allowed.
         if limits.idle_steps is not None and threshold <= limits.idle_steps < steps:
             idle = {"idle_steps": limits.idle_steps if steps <= _LOOP_STEPS else loops[0]}
@@ -244,5 +244,5 @@ def _spendings(
             yield -(-budget * small_room // room), {}
         budget = None
     small: dict[str, object] = {"tokens": 1, "cost": 1.0, "seconds": 1.0}
-    spent = [{name: value} for name, value in small.items() if getattr(limits, name) is not None]
-    yield from ((budget, spent_fields) for spent_fields in spent or [{}])
+    spendings = [{name: value} for name, value in small.items() if getattr(limits, name) is not None]
+    yield from ((budget, spent_fields) for spent_fields in spendings or [{}])

@@ -102,8 +102,8 @@ def loops_ahead(turn: Turn) -> Key:
     if threshold is None or not rounds:
         return ()
     # In STREAM and COMPACT the reply of the started step is still missing, and its results until its end.
-    started = turn.state is State.STREAM or turn.state is State.COMPACT
-    to_come = turn.counters.steps_left + (started or (turn.limits.results_decide and turn.step_open))
+    is_started = turn.state is State.STREAM or turn.state is State.COMPACT
+    to_come = turn.counters.steps_left + (is_started or (turn.limits.results_decide and turn.step_open))
     return _ahead(threshold, rounds, to_come)
 
 
@@ -111,11 +111,11 @@ def loops_ahead(turn: Turn) -> Key:
 def _ahead(threshold: int, rounds: tuple[Round, ...], to_come: int) -> Key:
     runs: list[tuple[int, int]] = []
     for period in range(1, LONGEST_PERIOD + 1):
-        needed, most = period * (threshold - 1), len(rounds) - period
+        needed_count, most = period * (threshold - 1), len(rounds) - period
         run = 0
-        while run < min(needed, most) and rounds[-1 - run] == rounds[-1 - run - period]:
+        while run < min(needed_count, most) and rounds[-1 - run] == rounds[-1 - run - period]:
             run += 1
-        if to_come and min(run, most) + to_come >= needed:
+        if to_come and min(run, most) + to_come >= needed_count:
             runs.append((period, run))
     return (rounds[-runs[-1][0] :], *runs) if runs else ()
 

@@ -48,30 +48,32 @@ def lowers(row: Row, component: str) -> bool:
 def _change(row: Row, component: str) -> int:
     """Return a number below 0 if the row lowers the component, above 0 if it may raise it, else 0."""
     source, trigger, dest = row.source, row.trigger, row.dest
-    entered = source is not dest
+    is_entered = source is not dest
     if component in _COUNTED:
         return -((source, dest) == _COUNTED[component])
     if component == PAUSES:
-        return -(entered and dest is State.PAUSED)
+        return -(is_entered and dest is State.PAUSED)
     if component == STAGES:
         return STAGE.get(dest, 0) - STAGE.get(source, 0)
     if component == RETRIES:  # reset on entering a state that does I/O; a compaction shares those of its model call
-        shared = {source, dest} == {State.STREAM, State.COMPACT}
-        return 1 if entered and dest in LIVE and not shared else -(not entered and trigger in _TRIED_AGAIN)
+        is_shared = {source, dest} == {State.STREAM, State.COMPACT}
+        return 1 if is_entered and dest in LIVE and not is_shared else -(not is_entered and trigger in _TRIED_AGAIN)
     # Open interrupts count only while the turn is paused.
-    return 1 if entered and dest is State.PAUSED else -(row[:2] == (State.PAUSED, Trigger.ANSWERED) and not entered)
+    return (
+        1 if is_entered and dest is State.PAUSED else -(row[:2] == (State.PAUSED, Trigger.ANSWERED) and not is_entered)
+    )
 
 
 def reachable(rows: Iterable[Placed], start: State) -> frozenset[State]:
     """Return the states that these rows reach from `start`, including `start`."""
     rows = tuple(rows)
-    reached, news = {start}, [start]
+    reached_states, news = {start}, [start]
     while news:
         state = news.pop()
-        new = {placed.row.dest for placed in rows if placed.row.source is state} - reached
-        reached |= new
+        new = {placed_row.row.dest for placed_row in rows if placed_row.row.source is state} - reached_states
+        reached_states |= new
         news += new
-    return frozenset(reached)
+    return frozenset(reached_states)
 
 
 def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
@@ -84,17 +86,21 @@ def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 
 def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
     """Return the parts without a component that ends them, after the rows of all found components were removed."""
-    unended: list[tuple[Placed, ...]] = []
+    open_parts: list[tuple[Placed, ...]] = []
     for part in cyclic(rows):
         ends = next((component for component in COMPONENTS if _ends(part, component)), None)
-        unended += [part] if ends is None else _unended([placed for placed in part if not lowers(placed.row, ends)])
-    return unended
+        open_parts += (
+            [part]
+            if ends is None
+            else _unended([placed_row for placed_row in part if not lowers(placed_row.row, ends)])
+        )
+    return open_parts
 
 
 def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
     """Remove every row from an endless part that is not needed to keep it endless."""
-    for placed in part:
-        fewer = tuple(other_placed for other_placed in part if other_placed != placed)
+    for placed_row in part:
+        fewer = tuple(other_placed for other_placed in part if other_placed != placed_row)
         if _unended(fewer):
             part = fewer
     return part
@@ -102,7 +108,7 @@ def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
 
 def _ends(part: Iterable[Placed], component: str) -> bool:
     """Return whether one of the rows lowers the component and none raises it."""
-    changes = [_change(placed.row, component) for placed in part]
+    changes = [_change(placed_row.row, component) for placed_row in part]
     return min(changes) < 0 and max(changes) <= 0
 
 
@@ -110,11 +116,11 @@ def cyclic(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
     """Return the strongly connected parts of these rows: the rows on cycles, grouped by the states they connect."""
     after = {state: reachable(rows, state) for state in State}
     parts: dict[frozenset[State], list[Placed]] = {}
-    for placed in rows:
-        source, dest = placed.row.source, placed.row.dest
+    for placed_row in rows:
+        source, dest = placed_row.row.source, placed_row.row.dest
         if source in after[dest]:
             key = frozenset(state for state in after[source] if source in after[state])
-            parts.setdefault(key, []).append(placed)
+            parts.setdefault(key, []).append(placed_row)
     return [tuple(part) for part in parts.values()]
 
 
@@ -123,12 +129,12 @@ def way(rows: Sequence[Placed], start: State, goal: State) -> tuple[Placed, ...]
     ways = deque[tuple[Placed, ...]]([()])
     states: set[State] = set()
     while ways:
-        done = ways.popleft()
-        state = done[-1].row.dest if done else start
-        if done and state is goal:
-            return done
+        path = ways.popleft()
+        state = path[-1].row.dest if path else start
+        if path and state is goal:
+            return path
         if state in states:
             continue
         states.add(state)
-        ways.extend((*done, placed) for placed in rows if placed.row.source is state)
+        ways.extend((*path, placed_row) for placed_row in rows if placed_row.row.source is state)
     return ()

@@ -152,17 +152,22 @@ class Environment:
         self._in_time = limits.seconds or 0.0
         expire = (ExpireInput(elapsed=self._in_time),) if self._timed else ()
         stops: tuple[Input, ...] = (_TRIPPED, *_STOPPED) if case.hooked else _STOPPED
-        failed = (*_FAILED, *self._spending_failure())
+        failures = (*_FAILED, *self._spending_failure())
         self._stopped = (*expire, *stops)
-        self._cut_off = (*failed, *self._stopped)
+        self._cut_off = (*failures, *self._stopped)
         self._text_only = (*_TEXTS, ModelRepliedInput(calls=(_A,), usage=_NOTHING), *self._cut_off)
         self._conclusions = (*_CONCLUDED, *_FAILED, *stops)
-        self._compactions = (*self._summaries(), *failed, *expire, *_STOPPED)
+        self._compactions = (*self._summaries(), *failures, *expire, *_STOPPED)
         batches = tuple(_batches(case))
-        rest = (*self._spending_replies(batches), *_ODD_ENDINGS, *(_REVIEWED if case.hooked else ()), *self._cut_off)
-        self._replies = (*_TEXTS, *map(_asks, batches), *rest)
+        other_replies = (
+            *self._spending_replies(batches),
+            *_ODD_ENDINGS,
+            *(_REVIEWED if case.hooked else ()),
+            *self._cut_off,
+        )
+        self._replies = (*_TEXTS, *map(_asks, batches), *other_replies)
         # Until a turn has used a tool, both names mean the same.
-        self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *rest)
+        self._first_replies = (*_TEXTS, *(_asks(batch) for batch in batches if batch[0] is not _B), *other_replies)
 
     def moves(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield every input that may come in the turn's configuration; `action` is its machine's action."""
@@ -187,8 +192,8 @@ class Environment:
 
     def _model_call(self, turn: Turn, *, tools: bool) -> Iterator[Input]:
         if tools:
-            unnamed = self._reduced and not (turn.always_for or loops_ahead(turn) or stalls_ahead(turn))
-            yield from self._first_replies if unnamed else self._replies
+            without_names = self._reduced and not (turn.always_for or loops_ahead(turn) or stalls_ahead(turn))
+            yield from self._first_replies if without_names else self._replies
             yield _STEERED
             if turn.counters.compactions_left:
                 yield _OVERSIZED
@@ -221,12 +226,12 @@ class Environment:
     def _stops(self, turn: Turn, *, is_left: bool) -> tuple[Input, ...]:
         """Return the stops, and each again after the open sub-agents used their whole leases and one token more."""
         stops = _LEFT if is_left else self._stopped
-        lent = tuple([(call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease])
-        if not lent:
+        leases = tuple([(call.id, call.made.lease) for call in turn.open_calls() if call.counted and call.made.lease])
+        if not leases:
             return stops
-        if (lent, is_left) not in self._stops_by_lease:
-            self._stops_by_lease[lent, is_left] = (*stops, *_with(stops, _used_up(lent)))
-        return self._stops_by_lease[lent, is_left]
+        if (leases, is_left) not in self._stops_by_lease:
+            self._stops_by_lease[leases, is_left] = (*stops, *_with(stops, _used_up(leases)))
+        return self._stops_by_lease[leases, is_left]
 
     def false_accounts(self, turn: Turn, action: Action) -> Iterator[Input]:
         """Yield inputs with an impossible usage of sub-agents, which the machine must refuse.
@@ -248,9 +253,9 @@ class Environment:
     def _false_account(self, call: str, calls: int, *, is_left: bool, waits: bool) -> tuple[Input, ...]:
         key = call, calls, is_left, waits
         if key not in self._false:
-            spent = Spent(calls=calls)
-            ends = () if waits else (CallSettledInput(call=call, status=CallStatus.ERROR, spent=spent),)
-            self._false[key] = (*ends, *_with(_LEFT if is_left else self._stopped, {call: spent}))
+            spending = Spent(calls=calls)
+            ends = () if waits else (CallSettledInput(call=call, status=CallStatus.ERROR, spent=spending),)
+            self._false[key] = (*ends, *_with(_LEFT if is_left else self._stopped, {call: spending}))
         return self._false[key]
 
     def _one_of_each(self, turn: Turn, calls: tuple[Call, ...]) -> Iterator[Call]:
@@ -396,7 +401,7 @@ def _final(call: str) -> tuple[Input, ...]:
 @cache
 def _child_asks(call: str) -> tuple[Input, ...]:
     return tuple(
-        CallWaitingInput(call=call, interrupt_kind=kind, forwarded=forwarded) for forwarded, kind in _FORWARDED
+        CallWaitingInput(call=call, interrupt_kind=kind, forwarded=is_forwarded) for is_forwarded, kind in _FORWARDED
     )
 
 
@@ -406,26 +411,26 @@ def _child_ends(call: str, calls: int | None, tokens: int | None, cost: float | 
 
     Its last reply may use more tokens than the lease.
     """
-    spent = [Spent(calls=count) for count in range(2 if calls is None else calls + 1)]
-    spent += [Spent(tokens=count) for count in (() if tokens is None else (tokens, tokens + 1))]
-    spent += [] if cost is None else [Spent(cost=cost)]
+    spendings = [Spent(calls=count) for count in range(2 if calls is None else calls + 1)]
+    spendings += [Spent(tokens=count) for count in (() if tokens is None else (tokens, tokens + 1))]
+    spendings += [] if cost is None else [Spent(cost=cost)]
     # A call that an answer made ready again may end, but only with an error.
-    return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=spending) for spending in spent)
+    return tuple(CallSettledInput(call=call, status=CallStatus.ERROR, spent=spending) for spending in spendings)
 
 
-def _with(stops: tuple[Input, ...], spent: Mapping[str, Spent]) -> Iterator[Input]:
-    return (replace(stop, spent=spent) for stop in stops)
+def _with(stops: tuple[Input, ...], spending_by_call: Mapping[str, Spent]) -> Iterator[Input]:
+    return (replace(stop, spent=spending_by_call) for stop in stops)
 
 
 @cache
-def _used_up(lent: tuple[tuple[str, Lease], ...]) -> Mapping[str, Spent]:
+def _used_up(leases: tuple[tuple[str, Lease], ...]) -> Mapping[str, Spent]:
     return {
         call: Spent(
             calls=1 if lease.calls is None else lease.calls,
             tokens=0 if lease.tokens is None else lease.tokens + 1,
             cost=lease.cost or 0.0,
         )
-        for call, lease in lent
+        for call, lease in leases
     }
 
 
@@ -438,10 +443,10 @@ def _needs_two(call: str) -> Input:
 def _later_moves(call: str, *, delegates: bool) -> tuple[Input, ...]:
     """Return the waits of a started call: for its result, for two answers of one round, or for a sub-agent's tree."""
     if not delegates:
-        more = (CallQuestion(interrupt_kind=InterruptKind.QUESTION),)
+        more_questions = (CallQuestion(interrupt_kind=InterruptKind.QUESTION),)
         return (
             CallWaitingInput(call=call, interrupt_kind=InterruptKind.RESULT),
-            CallWaitingInput(call=call, interrupt_kind=InterruptKind.QUESTION, more=more),
+            CallWaitingInput(call=call, interrupt_kind=InterruptKind.QUESTION, more=more_questions),
         )
     tree = (
         CallQuestion(interrupt_kind=InterruptKind.RESULT, forwarded="call00001/result-1"),

@@ -82,8 +82,8 @@ def _ruled(bound: int) -> Iterator[Case]:
     for rules, cap in product(RULE_SETS, range(1, min(bound, _FEW) + 1)):
         fields = {"steps": cap, "tool_calls": None, "output_retries": 1}
         yield Case(_limits(max_retries=2 - cap, **fields), widest=2, rules=rules)
-        for synthesis, hooked in ((False, True), (True, False)):
-            yield Case(_limits(max_retries=1, **fields), synthesis, widest=1, hooked=hooked, rules=rules)
+        for synthesis, has_hooks in ((False, True), (True, False)):
+            yield Case(_limits(max_retries=1, **fields), synthesis, widest=1, hooked=has_hooks, rules=rules)
 
 
 def _waiting(bound: int) -> Iterator[Case]:
@@ -127,8 +127,8 @@ def _idle() -> Iterator[Case]:
         {"doom_threshold": 2, "nudges": 1},
         {"tokens": 1},
     )
-    for idle, more in product((1, 2), budgets):
-        fields = {"steps": idle + 1, "tool_calls": 2, "idle_steps": idle, "max_retries": 0} | more
+    for idle, budget_fields in product((1, 2), budgets):
+        fields = {"steps": idle + 1, "tool_calls": 2, "idle_steps": idle, "max_retries": 0} | budget_fields
         yield Case(_limits(**fields), widest=2 if idle == 1 else 1)
     refusing = {"steps": _FEW + 1, "tool_calls": 2, "idle_steps": _FEW, "output_retries": 1, "max_retries": 0}
     yield Case(_limits(**refusing), widest=1, hooked=True)
@@ -144,11 +144,11 @@ def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
 
 def _spent(bound: int) -> Iterator[Case]:
     budgets: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
-    for spent, cap, synthesis in product(
+    for budget_fields, cap, synthesis in product(
         (*budgets, budgets[0] | budgets[1] | budgets[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), (False, True)
     ):
         doom = {"doom_threshold": 2, "doom_response": "ask", "nudges": 1, "max_retries": 1 if cap <= _FEW else 0}
-        yield Case(_limits(steps=cap, tool_calls=2, **doom, **spent), synthesis)
+        yield Case(_limits(steps=cap, tool_calls=2, **doom, **budget_fields), synthesis)
 
 
 def _delegating(bound: int, widest: int) -> Iterator[Case]:
@@ -156,8 +156,8 @@ def _delegating(bound: int, widest: int) -> Iterator[Case]:
         limits = _limits(steps=cap, tool_calls=budget, max_pauses=pauses, max_retries=0)
         yield Case(limits, widest=widest if cap <= _FEW else 2, delegates=True)
     lendings: tuple[dict[str, object], ...] = ({"tokens": 3}, {"cost": 2.0}, {"tokens": 2, "cost": 1.0})
-    for cap, lent in product(range(1, bound + 1), lendings):
-        yield Case(_limits(steps=cap, tool_calls=3, max_retries=0, **lent), delegates=True)
+    for cap, lease_fields in product(range(1, bound + 1), lendings):
+        yield Case(_limits(steps=cap, tool_calls=3, max_retries=0, **lease_fields), delegates=True)
     for cap, response in product(range(2, bound + 1), ("stop", "ask")):
         yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=2, doom_response=response), widest=1, delegates=True)
 
@@ -172,9 +172,9 @@ def _hooked(bound: int) -> Iterator[Case]:
             )
             yield Case(limits, synthesis, hooked=True)
     budgets: tuple[dict[str, object], ...] = ({"tokens": 1}, {"tokens": 2}, {"cost": 1.0}, {"seconds": 1.0})
-    for spent, cap, doom in product(budgets, range(1, few + 1), (None, 2)):
+    for budget_fields, cap, doom in product(budgets, range(1, few + 1), (None, 2)):
         fields = {"output_retries": 1, "max_compactions": 1, "doom_threshold": doom, "doom_response": "ask"}
-        yield Case(_limits(steps=cap, tool_calls=2, **fields, **spent), hooked=True)
+        yield Case(_limits(steps=cap, tool_calls=2, **fields, **budget_fields), hooked=True)
     within = {"steps": few + 1, "concluding": "within", "tool_calls": 2}
     yield Case(_limits(**within, output_retries=1, max_compactions=1), hooked=True)
 

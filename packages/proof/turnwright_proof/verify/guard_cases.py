@@ -72,18 +72,18 @@ class Choice(NamedTuple):
         return ", ".join(f"{name} = {int(getattr(self.counters, name))}" for name in self.names)
 
 
-def guard_cases(group: Sequence[Placed], also: Iterable[Guard], assumed: Iterable[Assumption]) -> Iterator[Choice]:
+def guard_cases(group: Sequence[Placed], also: Iterable[Guard], assumptions: Iterable[Assumption]) -> Iterator[Choice]:
     """Yield every small configuration of the counters in a pair's rows and in the guards `also`, with its row.
 
     Configurations that contradict an assumption about the pair are left out.
     """
     pair = group[0].row[:2]
-    ruled = [assumption.holds for assumption in assumed if (assumption.source, assumption.trigger) == pair]
-    names = names_in([placed.row.guard for placed in group] + [*also, *ruled])
+    assumed_guards = [assumption.holds for assumption in assumptions if (assumption.source, assumption.trigger) == pair]
+    names = names_in([placed_row.row.guard for placed_row in group] + [*also, *assumed_guards])
     counters = Counters(Limits())
-    guards = [(placed.row.guard.holds, placed) for placed in group]
+    guards = [(placed_row.row.guard.holds, placed_row) for placed_row in group]
     for values in product(*(_VALUES[name] for name in names)):
         for name, value in zip(names, values, strict=True):
             setattr(counters, name, value)
-        if all(guard.holds(counters) for guard in ruled):
-            yield Choice(counters, names, next((placed for holds, placed in guards if holds(counters)), None))
+        if all(guard.holds(counters) for guard in assumed_guards):
+            yield Choice(counters, names, next((placed_row for holds, placed_row in guards if holds(counters)), None))

@@ -69,8 +69,8 @@ def _fault_of_step(fact: f.StepStarted, turn: Turn, _: list[Row]) -> Fault | Non
     if turn.counters.final:
         return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = [reason for reason in holding(turn) if reason is not EndReason.STEP_CAP]
-    allowed = [EndReason.DOOM_LOOP] if fact.nudge else []
-    if holds == allowed:
+    allowed_reasons = [EndReason.DOOM_LOOP] if fact.nudge else []
+    if holds == allowed_reasons:
         return None
     return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
 
@@ -93,8 +93,8 @@ def _fault_of_pause(fact: f.Paused, turn: Turn, _: list[Row]) -> Fault | None:
 
 def _asks(turn: Turn, pauses: int) -> bool:
     """Return whether a person is to be asked about a doom loop, with so many pauses left."""
-    spent = set(holding(turn)) - {EndReason.DOOM_LOOP}
-    return turn.limits.doom_response == "ask" and pauses > 0 and not spent
+    spent_limits = set(holding(turn)) - {EndReason.DOOM_LOOP}
+    return turn.limits.doom_response == "ask" and pauses > 0 and not spent_limits
 
 
 def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault | None:

@@ -57,11 +57,12 @@ Pair = tuple[State, Trigger]
 class Survey:
     """The behavior of one pair's rows over every small configuration of their counters."""
 
-    def __init__(self, group: tuple[Placed, ...], assumed: Iterable[Assumption]) -> None:
+    def __init__(self, group: tuple[Placed, ...], assumptions: Iterable[Assumption]) -> None:
         self.group = group
         #: The guards that each row needs; most rows need none.
         self.needs = {
-            placed: [guard for component, guard in _LEFT if lowers(placed.row, component)] for placed in group
+            placed_row: [guard for component, guard in _LEFT if lowers(placed_row.row, component)]
+            for placed_row in group
         }
         self.case_count = 0
         self.taken_rows: set[Placed] = set()
@@ -69,9 +70,9 @@ class Survey:
         self.overspent: dict[tuple[Placed, str], str] = {}
         self.untrue: dict[tuple[Placed, str], str] = {}
         also = [guard for guards in self.needs.values() for guard in guards]
-        if any(placed.row.reason is ReasonFrom.CARRIED for placed in group):
+        if any(placed_row.row.reason is ReasonFrom.CARRIED for placed_row in group):
             also.append(_CARRIED_DOOM)
-        for choice in guard_cases(group, also, assumed):
+        for choice in guard_cases(group, also, assumptions):
             self._add(choice)
 
     def _add(self, choice: Choice) -> None:
@@ -96,19 +97,21 @@ class Table(NamedTuple):
     assumed: tuple[Assumption, ...]
 
     @classmethod
-    def of(cls, rows: Iterable[Row], illegal: Mapping[State, Refused], assumed: tuple[Assumption, ...]) -> "Table":
+    def of(cls, rows: Iterable[Row], illegal: Mapping[State, Refused], assumptions: tuple[Assumption, ...]) -> "Table":
         """Number the rows, sort them by pair, and survey each pair."""
-        placed = tuple(Placed(number, row) for number, row in enumerate(rows, start=1))
+        placed_rows = tuple(Placed(number, row) for number, row in enumerate(rows, start=1))
         groups: dict[Pair, tuple[Placed, ...]] = {}
-        for placed_row in placed:
+        for placed_row in placed_rows:
             pair = (placed_row.row.source, placed_row.row.trigger)
             groups[pair] = (*groups.get(pair, ()), placed_row)
-        return cls(placed, {pair: _survey(group, assumed) for pair, group in groups.items()}, illegal, assumed)
+        return cls(
+            placed_rows, {pair: _survey(group, assumptions) for pair, group in groups.items()}, illegal, assumptions
+        )
 
 
 @lru_cache(maxsize=256)  # a chart with one other row has most pairs of the chart that ships
-def _survey(group: tuple[Placed, ...], assumed: tuple[Assumption, ...]) -> Survey:
-    return Survey(group, assumed)
+def _survey(group: tuple[Placed, ...], assumptions: tuple[Assumption, ...]) -> Survey:
+    return Survey(group, assumptions)
 
 
 def lint(
@@ -137,22 +140,22 @@ def _every_state_is_reached(table: Table) -> Check:
     unreachable = sorted(set(State) - reachable(table.rows, State.CHECK))
     faults = []
     for state in unreachable:
-        dead = [str(placed) for placed in table.rows if placed.row.source is state]
+        dead = [str(placed_row) for placed_row in table.rows if placed_row.row.source is state]
         faults.append(f"no path leads to {state}" + (f", so these rows are dead: {', '.join(dead)}" if dead else ""))
     return _check("every state can be reached from CHECK", f"{len(State)} states, {len(table.rows)} rows", faults)
 
 
 def _no_row_leaves_an_end(table: Table) -> Check:
-    faults = [f"{placed} leaves a final state" for placed in table.rows if placed.row.source in FINAL]
+    faults = [f"{placed_row} leaves a final state" for placed_row in table.rows if placed_row.row.source in FINAL]
     return _check("no row leaves a final state", f"{len(FINAL)} final states", faults)
 
 
 def _no_state_is_a_trap(table: Table) -> Check:
-    own = [placed for placed in table.rows if placed.row.trigger not in _FROM_ANYWHERE]
+    own_rows = [placed for placed in table.rows if placed.row.trigger not in _FROM_ANYWHERE]
     faults = []
     for state in State:
-        if FINAL.isdisjoint(reachable(own, state)):
-            inside = [str(placed) for placed in own if placed.row.source is state]
+        if FINAL.isdisjoint(reachable(own_rows, state)):
+            inside = [str(placed) for placed in own_rows if placed.row.source is state]
             faults.append(f"{state} is a trap: " + (f"only {', '.join(inside)}" if inside else "no row leaves it"))
     over = f"{len(set(State) - FINAL)} states that are not final"
     claim = "from every state an end can be reached without a guardrail, an abort or a failure of the engine"
@@ -163,10 +166,10 @@ def _every_pair_is_decided(table: Table) -> Check:
     faults: list[str] = []
     pairs = [(state, trigger) for state in State if state not in FINAL for trigger in Trigger]
     for state, trigger in pairs:
-        survey, refused = table.surveys.get((state, trigger)), table.illegal.get(state)
-        if refused is not None and trigger in refused.triggers:
+        survey, refusal = table.surveys.get((state, trigger)), table.illegal.get(state)
+        if refusal is not None and trigger in refusal.triggers:
             rows = survey.group if survey else ()
-            faults += [f"{placed} is declared illegal: {refused.why}" for placed in rows]
+            faults += [f"{placed_row} is declared illegal: {refusal.why}" for placed_row in rows]
         elif survey is None:
             faults.append(f"{state} --{trigger}--> has no row, and is not declared illegal")
     over = f"{len(pairs)} pairs, {len(table.surveys)} of them with rows"
@@ -182,10 +185,10 @@ def _every_pair_ends_in_a_fallback(table: Table) -> Check:
 def _no_row_is_shadowed(table: Table) -> Check:
     surveys = table.surveys.values()
     faults = [
-        f"{placed} is never the first that holds"
-        for all_ in surveys
-        for placed in all_.group
-        if placed not in all_.taken_rows
+        f"{placed_row} is never the first that holds"
+        for pair_survey in surveys
+        for placed_row in pair_survey.group
+        if placed_row not in pair_survey.taken_rows
     ]
     over = f"{sum(survey.case_count for survey in surveys):,} configurations of the counters"
     return _check("every row is the first that holds somewhere", over, faults)
@@ -207,19 +210,19 @@ def _nothing_is_spent_twice(table: Table) -> Check:
     spending, faults = 0, []
     for survey in table.surveys.values():
         spending += sum(map(bool, survey.needs.values()))
-        faults += [f"{placed} {wrong} ({example})" for (placed, wrong), example in survey.overspent.items()]
+        faults += [f"{placed_row} {wrong} ({example})" for (placed_row, wrong), example in survey.overspent.items()]
     claim = "a row takes a step, a retry, a pause, a compaction or an interrupt only if one is left"
-    assumed = [
+    assumption_words = [
         f"; assumed in {assumption.source} at {assumption.trigger}: {assumption.why}" for assumption in table.assumed
     ]
-    return _check(claim, f"{spending} rows that take one{''.join(assumed)}", faults)
+    return _check(claim, f"{spending} rows that take one{''.join(assumption_words)}", faults)
 
 
 def _reasons_are_right(table: Table) -> Check:
-    faults = [f"{placed} {wrong}" for placed in table.rows if (wrong := _misnamed(placed.row))]
+    faults = [f"{placed_row} {wrong}" for placed_row in table.rows if (wrong := _misnamed(placed_row.row))]
     for survey in table.surveys.values():
-        faults += [f"{placed} {wrong} ({example})" for (placed, wrong), example in survey.untrue.items()]
-    naming = sum(placed.row.reason is not None for placed in table.rows)
+        faults += [f"{placed_row} {wrong} ({example})" for (placed_row, wrong), example in survey.untrue.items()]
+    naming = sum(placed_row.row.reason is not None for placed_row in table.rows)
     claim = "a row into an end or a conclusion names a reason that fits, and no other row names one"
     return _check(claim, f"{naming} rows with a reason", faults)
 
@@ -258,8 +261,8 @@ def _untrue(row: Row, counters: Counters) -> str:
     ):
         return f"names the reason {row.reason}, which is not reached"
     if row.dest.outcome is not None and row.reason is ReasonFrom.CARRIED:
-        carried = _DOOM if counters.carried_doom else _LIMITS
-        if not carried <= REASONS_OF[row.dest.outcome]:
+        possible_reasons = _DOOM if counters.carried_doom else _LIMITS
+        if not possible_reasons <= REASONS_OF[row.dest.outcome]:
             return "carries a reason that does not fit"
     return ""
 

@@ -66,10 +66,10 @@ def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[
     machine, _ = WalkedMachine.start(case.started, chart=chart)
     path = [Edge("the turn begins", "Started", State.CHECK, tuple(machine.rows), machine.state)]
     for event in events:
-        happened, source = describe_path(event, machine.turn), machine.state
+        event_words, source = describe_path(event, machine.turn), machine.state
         machine.rows = []
         machine.feed(event)
-        path.append(Edge(happened, event.title(), source, tuple(machine.rows), machine.state))
+        path.append(Edge(event_words, event.title(), source, tuple(machine.rows), machine.state))
     return tuple(path), machine
 
 
@@ -138,9 +138,9 @@ def _stop(event: StopInput) -> str:
             return "the engine fails"
 
 
-def _used_inside(spent: Mapping[str, Spent]) -> str:
-    call_count = sum(spending.calls for spending in spent.values())
-    sub_agents = "its sub-agents" if len(spent) > 1 else "its sub-agent"
+def _used_inside(spending_by_call: Mapping[str, Spent]) -> str:
+    call_count = sum(spending.calls for spending in spending_by_call.values())
+    sub_agents = "its sub-agents" if len(spending_by_call) > 1 else "its sub-agent"
     return f", {sub_agents} made {call_count} call{'s' * (call_count > 1)}" if call_count else ""
 
 
@@ -151,10 +151,10 @@ def _reply(event: ModelRepliedInput) -> str:
         text = "the model answers"
     else:
         text = "the model replies" if event.finish is Finish.CONTENT_FILTER else "the model sends an empty reply"
-    reviewed = ", to be reviewed" if event.review else ""
+    review_words = ", to be reviewed" if event.review else ""
     return (
         text
-        + reviewed
+        + review_words
         + {
             Finish.STOP: "",
             Finish.LENGTH: ", cut off at its length",
@@ -187,7 +187,7 @@ def _name(turn: Turn, call: str) -> str:
 
 def _spending(usage: Usage | None) -> str:
     usage = usage or Usage()
-    spent_kinds = [name for name, spent in (("tokens", usage.tokens), ("money", usage.cost)) if spent]
+    spent_kinds = [name for name, amount in (("tokens", usage.tokens), ("money", usage.cost)) if amount]
     return (
         f", and the {' and '.join(spent_kinds)} {'is' if spent_kinds == ['money'] else 'are'} spent"
         if spent_kinds

@@ -80,7 +80,7 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
     `each` maps a search over cases, as `map` does, so that several processes can share the work. `most` bounds the
     configurations of one case; a search that reached it is not whole.
     """
-    waiting, configurations, cut, before = list(cases), 0, False, 0
+    waiting, configurations, is_cut, before = list(cases), 0, False, 0
     for depth in DEPTHS:
         searches: list[Search] = []
         for search_result in each(partial(search, goal=goal, depth=depth, most=most), waiting):
@@ -93,7 +93,7 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
             return Search(
                 best, configurations + sum(search_result.configurations for search_result in searches), whole=False
             )
-        cut |= any(search_result.cut for search_result in searches)
+        is_cut |= any(search_result.cut for search_result in searches)
         configurations += sum(
             search_result.configurations for search_result in searches if search_result.whole or search_result.cut
         )
@@ -103,7 +103,7 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
             if not search_result.whole and not search_result.cut
         ]
         before = depth or before
-    return Search(None, configurations, whole=not cut, cut=cut)
+    return Search(None, configurations, whole=not is_cut, cut=is_cut)
 
 
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:

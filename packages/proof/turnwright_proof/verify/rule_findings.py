@@ -131,22 +131,22 @@ class _RuleCheck:
         judged_tools = [tool for tool in self._tools if self._judges_of(tool)]
         ran = {tool: self._walk(tool).ran.get(tool) for tool in judged_tools}
         answer_walk = self._walk(ANSWER) if self._judges_of(ANSWER) else None
-        acted = {rule: path for walk in self._walks.values() for rule, path in walk.acted.items()}
+        acting_paths = {rule: path for walk in self._walks.values() for rule, path in walk.acted.items()}
         for tool, path in ran.items():
             if path is None:
-                acting = next((rule for rule in self._judges_of(tool) if rule in acted), "")
+                acting = next((rule for rule in self._judges_of(tool) if rule in acting_paths), "")
                 yield RuleFinding("never runs", acting, f"{tool}: refused in every state")
         if answer_walk is not None:
             yield from answer_walk.find_dead_end()
         for name in self._rules:
-            if name not in acted:
+            if name not in acting_paths:
                 yield RuleFinding("never acts", name, "no call and no answer can break it")
         for rule, words in self._rules.values():
             if "need" in words and rule.effect in ("refuse", "end"):
                 for tool, path in ran.items():
                     if path is not None and words["before"][0].names(tool):
-                        needed = " or ".join(dict.fromkeys(part.tool for part in words["need"][0].parts))
-                        yield RuleFinding("holds", rule.name, f"{tool} never starts before {needed}", path)
+                        needed_words = " or ".join(dict.fromkeys(part.tool for part in words["need"][0].parts))
+                        yield RuleFinding("holds", rule.name, f"{tool} never starts before {needed_words}", path)
 
     def _judges_of(self, tool: str) -> list[str]:
         """Return the rules that judge a tool, or the answer."""
@@ -161,19 +161,19 @@ class _RuleCheck:
         """Walk the rules on which the calls of a tool, or the answer, depend. Those that only ask let a tool run."""
         judges = self._judges_of(subject)
         names = dict.fromkeys(judges)
-        pending, reached = [*judges], {subject}
+        pending, reached_tools = [*judges], {subject}
         while pending:
             words = self._rules[pending.pop()][1]
             for tool in (*self._tools, USER):
-                if tool in reached or not any(call.names(tool) for word in _READ for call in words.get(word, ())):
+                if tool in reached_tools or not any(call.names(tool) for word in _READ for call in words.get(word, ())):
                     continue
-                reached.add(tool)
+                reached_tools.add(tool)
                 new = [name for name in self._judges_of(tool) if name not in names and self._holds_up(name)]
                 names |= dict.fromkeys(new)
                 pending += new
         key = frozenset((*names, subject))
         if key not in self._walks:
-            tools = [tool for tool in self._tools if tool in reached]
+            tools = [tool for tool in self._tools if tool in reached_tools]
             self._walks[key] = _Walk([self._rules[name] for name in names], tools, subject, judges)
         return self._walks[key]
 
@@ -202,8 +202,8 @@ class _Walk:
         atoms = _AtomList([rule for rule, _ in rules], [words for _, words in rules])
         self._rules = atoms
         self._most = {rule.name: rule.at_most for rule in atoms.rules}
-        compiled = CompiledRules([atoms])
-        self._moves = {tool: self._list_moves(tool, compiled) for tool in (*tools, USER)}
+        compiled_rules = CompiledRules([atoms])
+        self._moves = {tool: self._list_moves(tool, compiled_rules) for tool in (*tools, USER)}
         self._answers = self._list_truths(ANSWER) if subject == ANSWER else []
         self._subject, self._judges = subject, judges
         #: The shortest path after which a tool runs, or a rule acts.
@@ -214,7 +214,7 @@ class _Walk:
         #: The rule that refuses the answer in a state, and those that refuse a tool in it.
         self._refusals: dict[object, str] = {}
         self._blocked: dict[object, dict[str, str]] = {}
-        self._explore(History(compiled))
+        self._explore(History(compiled_rules))
 
     def _list_truths(self, tool: str) -> list[_Truths]:
         texts = {
@@ -267,16 +267,16 @@ class _Walk:
         if tool == USER:
             history = state.history.copy()
         else:
-            broken = state.history.judge(tool, truths)
-            for verdict in broken:
+            broken_rules = state.history.judge(tool, truths)
+            for verdict in broken_rules:
                 self.acted.setdefault(verdict.rule, (*state.path, tool))
-            refusals = [verdict.rule for verdict in broken if verdict.effect in ("refuse", "end")]
+            refusals = [verdict.rule for verdict in broken_rules if verdict.effect in ("refuse", "end")]
             if refusals:
                 self._blocked.setdefault(key, {}).setdefault(tool, refusals[0])
                 return None
             history = state.history.copy()
-        assumed = [text if value else f"not ({text})" for text, value in truths.items()]
-        step = f"{tool} if {' and '.join(assumed)}" if assumed else tool
+        assumed_texts = [text if value else f"not ({text})" for text, value in truths.items()]
+        step = f"{tool} if {' and '.join(assumed_texts)}" if assumed_texts else tool
         path = (*state.path, f"{step} fails" if status == "error" else step)
         self.ran.setdefault(tool, path)
         history.started(call, tool, truths)
@@ -286,10 +286,10 @@ class _Walk:
     def _may_answer(self, state: _State, key: object) -> bool:
         is_possible = False
         for truths in self._answers:
-            broken = state.history.judge(ANSWER, truths)
-            for verdict in broken:
+            broken_rules = state.history.judge(ANSWER, truths)
+            for verdict in broken_rules:
                 self.acted.setdefault(verdict.rule, (*state.path, "the answer"))
-            refusals = [verdict for verdict in broken if verdict.effect != "report"]
+            refusals = [verdict for verdict in broken_rules if verdict.effect != "report"]
             is_possible = is_possible or not refusals
             if refusals:
                 self._refusals.setdefault(key, refusals[0].rule)
@@ -333,8 +333,10 @@ class _Walk:
         """Return what the answer needs in a state, and the rule that forbids it."""
         patterns = zip(self._rules.rules, self._rules.patterns, strict=True)
         words = next((words for owed_rule, words in patterns if owed_rule.name == rule), {})
-        needed = words.get("then") or words.get("need") or ()
-        tools = dict.fromkeys(part.tool for call in needed for part in call.parts)
-        blocked = self._blocked.get(key, {})
-        reasons = [f"which {blocked[tool]} forbids" if tool in blocked else "which cannot help" for tool in tools]
+        needed_calls = words.get("then") or words.get("need") or ()
+        tools = dict.fromkeys(part.tool for call in needed_calls for part in call.parts)
+        blocking_rules = self._blocked.get(key, {})
+        reasons = [
+            f"which {blocking_rules[tool]} forbids" if tool in blocking_rules else "which cannot help" for tool in tools
+        ]
         return " or ".join(f"{tool}, {reason}" for tool, reason in zip(tools, reasons, strict=True))

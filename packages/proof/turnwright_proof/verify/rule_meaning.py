@@ -72,7 +72,10 @@ def _roles(rule: SmallRule) -> Iterator[tuple[Sequence[SmallPart], Sequence[Smal
     parts = rule.parts
     if "not_both" in parts:
         pairs = [
-            (judged, counted) for judged in parts["not_both"] for counted in parts["not_both"] if judged is not counted
+            (judged_parts, counted_parts)
+            for judged_parts in parts["not_both"]
+            for counted_parts in parts["not_both"]
+            if judged_parts is not counted_parts
         ]
         yield from pairs
     elif "need" in parts:
@@ -83,11 +86,13 @@ def _roles(rule: SmallRule) -> Iterator[tuple[Sequence[SmallPart], Sequence[Smal
         yield parts["of"][0], parts["of"][0]
 
 
-def _breaks_start(rule: SmallRule, trace: Trace, judged: Sequence[SmallPart], counted: Sequence[SmallPart]) -> bool:
+def _breaks_start(
+    rule: SmallRule, trace: Trace, judged_parts: Sequence[SmallPart], counted_parts: Sequence[SmallPart]
+) -> bool:
     call, before = trace[-1], trace[:-1]
-    if _matches(judged, trace, len(before)) is False:
+    if _matches(judged_parts, trace, len(before)) is False:
         return False
-    if "never" in rule.parts and not counted:
+    if "never" in rule.parts and not counted_parts:
         return True
     key = dict(call.fields).get(rule.key)
     if rule.key and key is _MISSING:
@@ -95,7 +100,7 @@ def _breaks_start(rule: SmallRule, trace: Trace, judged: Sequence[SmallPart], co
     starts = [
         place
         for place, event in enumerate(before)
-        if event.kind in ("start", "message") and _matches(counted, before, place, at=len(before)) is not False
+        if event.kind in ("start", "message") and _matches(counted_parts, before, place, at=len(before)) is not False
     ]
     if "need" in rule.parts:
         return not _is_met(rule, trace, key)
@@ -115,19 +120,23 @@ def _breaks_answer(rule: SmallRule, trace: Trace) -> bool:
             for place, event in enumerate(before)
         )
     parts = rule.parts.get("before", ((),))[0]
-    judged = [part for part in parts if part.tool == ANSWER]
-    return _matches(judged, trace, len(before)) is not False and bool(judged) and not _is_met(rule, trace, _MISSING)
+    judged_parts = [part for part in parts if part.tool == ANSWER]
+    return (
+        _matches(judged_parts, trace, len(before)) is not False
+        and bool(judged_parts)
+        and not _is_met(rule, trace, _MISSING)
+    )
 
 
-def _is_followed(rule: SmallRule, before: Trace, opened: int) -> bool:
-    """Return whether a needed call that started after `opened` ended ok."""
+def _is_followed(rule: SmallRule, before: Trace, opened_at: int) -> bool:
+    """Return whether a needed call that started after `opened_at` ended ok."""
     for start, end in _ok_calls(before):
-        if start <= opened:
+        if start <= opened_at:
             continue
         key = _read_key(rule, before, start, in_result=rule.other_in_result)
-        opened_key = _read_key(rule, before[:end], opened, in_result=rule.judged_in_result)
-        same = not rule.key or (key is not _MISSING and opened_key in (key, _MISSING))
-        if same and _matches(rule.parts["then"][0], before, start, at=end + 1) is True:
+        opened_key = _read_key(rule, before[:end], opened_at, in_result=rule.judged_in_result)
+        is_same = not rule.key or (key is not _MISSING and opened_key in (key, _MISSING))
+        if is_same and _matches(rule.parts["then"][0], before, start, at=end + 1) is True:
             return True
     return False
 
@@ -135,12 +144,12 @@ def _is_followed(rule: SmallRule, before: Trace, opened: int) -> bool:
 def _is_met(rule: SmallRule, trace: Trace, key: object) -> bool:
     """Return whether the latest ok call of a needed tool allows the last event, and was not used up."""
     before = trace[:-1]
-    needed = rule.parts["need"][0]
+    needed_parts = rule.parts["need"][0]
     latest: dict[str, tuple[int, int]] = {}
     for start, end in _ok_calls(before):
         tool = before[start].tool
         own_key = _read_key(rule, before, start, in_result=rule.other_in_result)
-        if any(names_tool(part.tool, tool) for part in needed) and (
+        if any(names_tool(part.tool, tool) for part in needed_parts) and (
             not rule.key or (own_key is not _MISSING and own_key == key)
         ):
             latest[tool] = start, end
@@ -154,7 +163,7 @@ def _is_met(rule: SmallRule, trace: Trace, key: object) -> bool:
         uses = [place for place in uses if not rule.key or dict(before[place].fields).get(rule.key) in (key, _MISSING)]
         last_use = max(uses, default=-1)
     return any(
-        end > last_use and _matches(needed, trace, start, at=end + 1, judged=len(before)) is True
+        end > last_use and _matches(needed_parts, trace, start, at=end + 1, judged=len(before)) is True
         for start, end in latest.values()
     )
 
@@ -200,7 +209,7 @@ def _matches(
     return truth
 
 
-def _holds(part: SmallPart, event: Event, status: str, judged: Event | None) -> Truth:
+def _holds(part: SmallPart, event: Event, status: str, judged_event: Event | None) -> Truth:
     match part.kind:
         case "always":
             return True
@@ -211,7 +220,7 @@ def _holds(part: SmallPart, event: Event, status: str, judged: Event | None) -> 
         case "result" if status not in ("ok", "error"):
             return UNKNOWN
         case "this":
-            value = None if judged is None else dict(judged.fields).get(part.field)
+            value = None if judged_event is None else dict(judged_event.fields).get(part.field)
         case _:
             value = dict(event.fields).get(part.field)
     return bool(value) if value is not None else UNKNOWN

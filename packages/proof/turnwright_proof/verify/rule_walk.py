@@ -107,8 +107,8 @@ def walk_rules(
 
     Only tests pass another `machine`, with a planted fault.
     """
-    walked: dict[object, _SliceWalk] = {}
-    walks = [(part, _walk_slice(part, walked, machine, most)) for part in _slices(rules, tools)]
+    walks_by_shape: dict[object, _SliceWalk] = {}
+    walks = [(part, _walk_slice(part, walks_by_shape, machine, most)) for part in _slices(rules, tools)]
     return [_result_of(rule, words, walks) for rule, words in zip(rules.rules, rules.patterns, strict=True)]
 
 
@@ -163,8 +163,8 @@ def slice_rules(pairs: tuple[tuple[Rule, _Words], ...], subject: str, tools: Seq
 def _judges(words: _Words, subject: str) -> bool:
     if subject == ANSWER and "then" in words:
         return True
-    judged = ("before", "of", "not_both", "never")
-    return any(call.names(subject) for word in judged for call in words.get(word, ()))
+    judged_words = ("before", "of", "not_both", "never")
+    return any(call.names(subject) for word in judged_words for call in words.get(word, ()))
 
 
 def _signature(pairs: Sequence[tuple[Rule, _Words]], tool: str) -> tuple[object, ...]:
@@ -236,8 +236,10 @@ class SmallSlice:
             small_words["at_most"] = most
         key, in_result = self._key(rule, words)
         if key:
-            judged, paired = (f"result.{key}" if is_in_result else key for is_in_result in in_result)
-            small_words["per" if "of" in words else "same"] = [key] if judged == paired == key else {judged: paired}
+            judged_key, paired_key = (f"result.{key}" if is_in_result else key for is_in_result in in_result)
+            small_words["per" if "of" in words else "same"] = (
+                [key] if judged_key == paired_key == key else {judged_key: paired_key}
+            )
         return small_words, SmallRule(name, parts, key, *in_result, once=rule.once, most=most)
 
     def _key(self, rule: Rule, words: _Words) -> tuple[str, tuple[bool, bool]]:
@@ -245,15 +247,18 @@ class SmallSlice:
 
         Texts are not compared: all messages and answers have one key.
         """
-        paths = [(parse_path(judged).path[0], parse_path(paired).path[0]) for judged, paired in rule.pairs().items()]
+        paths = [
+            (parse_path(judged_text).path[0], parse_path(paired_text).path[0])
+            for judged_text, paired_text in rule.pairs().items()
+        ]
         if not paths or any("text" in pair for pair in paths):
             return "", (False, False)
         key = self.keys.setdefault(tuple(rule.pairs()), f"k{len(self.keys)}")
         for tool, fields in self.fields.items():
             if any(call.names(self._name_of(tool)) for calls in words.values() for call in calls):
                 fields[key] = None
-        judged, paired = (any(pair[side] != "args" for pair in paths) for side in (0, 1))
-        return key, (judged, paired)
+        judged_text, paired_text = (any(pair[side] != "args" for pair in paths) for side in (0, 1))
+        return key, (judged_text, paired_text)
 
     def _parts(self, call: CallPattern, words: _Words) -> Iterator[SmallPart]:
         """Yield the parts of a call for each tool that they name."""
@@ -315,12 +320,12 @@ def alphabet_of(small: SmallSlice, keys: Sequence[JsonValue], values: Sequence[J
 
 
 def _walk_slice(
-    part: RuleSlice, walked: dict[object, _SliceWalk], machine: type[WalkedMachine], most: int
+    part: RuleSlice, walks_by_shape: dict[object, _SliceWalk], machine: type[WalkedMachine], most: int
 ) -> _SliceWalk:
     small = SmallSlice(part)
-    if small.shape not in walked:
-        walked[small.shape] = _walk_small(small, machine, most)
-    return walked[small.shape]
+    if small.shape not in walks_by_shape:
+        walks_by_shape[small.shape] = _walk_small(small, machine, most)
+    return walks_by_shape[small.shape]
 
 
 def _walk_small(small: SmallSlice, machine: type[WalkedMachine], most: int) -> _SliceWalk:
@@ -467,8 +472,8 @@ class _RuleWalk:
             case f.CallStarted(call=call, attempt=1):
                 started_call = before.machine.turn.batch[call]
                 fields = tuple(sorted(started_call.arguments.items()))
-                allowed = node.allowed.get(call, frozenset())
-                start = Event("start", len(node.trace), started_call.name, fields, allowed=allowed)
+                allowed_rules = node.allowed.get(call, frozenset())
+                start = Event("start", len(node.trace), started_call.name, fields, allowed=allowed_rules)
                 node = node._replace(starts={**node.starts, call: len(node.trace)})
                 return self._extend(node, start)
             case f.CallSettled(call=call, status=status) if call in node.starts:
@@ -514,12 +519,12 @@ def _describe(trace: Trace, words: Mapping[str, str]) -> Iterator[str]:
 
 
 def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[RuleSlice, _SliceWalk]]) -> RuleResult:
-    own: list[_SliceWalk] = []
+    own_walks: list[_SliceWalk] = []
     counterexamples: list[tuple[str, ...]] = []
     for part, walk in walks:
         names = {name.name: f"rule{number}" for number, (name, _) in enumerate(part.rules)}
         if rule.name in names:
-            own.append(walk)
+            own_walks.append(walk)
             trace = walk.broken.get(names[rule.name])
             if trace is not None:
                 counterexamples.append(tuple(_describe(trace, SmallSlice(part).words)))
@@ -534,9 +539,9 @@ def _result_of(rule: Rule, words: _Words, walks: Sequence[tuple[RuleSlice, _Slic
         rule,
         describe_rule(rule, words),
         tuple(conditions),
-        _describe_extent(rule, own),
+        _describe_extent(rule, own_walks),
         min(counterexamples, key=len, default=()),
-        all(walk.is_whole for walk in own),
+        all(walk.is_whole for walk in own_walks),
     )
 
 
@@ -556,22 +561,22 @@ def _describe_extent(rule: Rule, walks: Sequence[_SliceWalk]) -> str:
 def describe_rule(rule: Rule, words: _Words) -> str:
     """Return what a rule guarantees."""
     names = {word: " or ".join(dict.fromkeys(part.tool for part in calls[0].parts)) for word, calls in words.items()}
-    same = f" with the same {', '.join(rule.pairs())}" if rule.pairs() else ""
+    same_words = f" with the same {', '.join(rule.pairs())}" if rule.pairs() else ""
     match rule.form:
         case ("before", "need"):
             subject = "no answer comes" if names["before"] == ANSWER else f"no {names['before']} starts"
-            sentence = f"{subject} without an earlier ok {names['need']}{same}"
+            sentence = f"{subject} without an earlier ok {names['need']}{same_words}"
         case ("after", "never"):
-            sentence = f"no {names['never']} starts after {names['after']}{same}"
+            sentence = f"no {names['never']} starts after {names['after']}{same_words}"
         case ("never",):
             sentence = f"no {names['never']} starts"
         case ("at_most", "of") if not isinstance(rule.at_most, UnsetType):
             starts = f"at most {count(int(rule.at_most), 'start')} of {names['of']}"
             total = f"{rule.sum} of all {names['of']} adds up to at most {format_number(rule.at_most)}"
-            sentence = (total if rule.sum else starts) + same
+            sentence = (total if rule.sum else starts) + same_words
         case ("after", "then"):
-            sentence = f"no answer comes after {names['after']} before an ok {names['then']}{same}"
+            sentence = f"no answer comes after {names['after']} before an ok {names['then']}{same_words}"
         case _:
             pair = [" or ".join(dict.fromkeys(part.tool for part in call.parts)) for call in words["not_both"]]
-            sentence = f"{' and '.join(pair)} do not both start{same}"
+            sentence = f"{' and '.join(pair)} do not both start{same_words}"
     return f"{sentence}, unless a person approves" if rule.effect == "ask" else sentence

@@ -119,10 +119,10 @@ def file_part(file: FilePart) -> Part:
 
 def data_part(data: Mapping[str, JsonValue]) -> Part:
     """Return JSON as a part: as text if it nests deeper than a data part can be read."""
-    cleaned = clean_json(data)
-    if deeper_than(cleaned, _DEEPEST):
-        return Part(text=json.dumps(cleaned, ensure_ascii=False), media_type="application/json")
-    exact_data = {name: _exact(value) for name, value in cleaned.items()}
+    clean_data = clean_json(data)
+    if deeper_than(clean_data, _DEEPEST):
+        return Part(text=json.dumps(clean_data, ensure_ascii=False), media_type="application/json")
+    exact_data = {name: _exact(value) for name, value in clean_data.items()}
     return Part(data=ParseDict(exact_data, Value()), media_type="application/json")
 
 
@@ -150,9 +150,9 @@ def _answer(interrupt: Interrupt, value: JsonValue, ids: Sequence[str]) -> str |
     if isinstance(value, str | bool):
         return value
     if isinstance(value, dict) and interrupt.kind in APPROVALS and value.keys() == {"approved", "reason"}:
-        approved, reason = value["approved"], value["reason"]
-        if isinstance(approved, bool) and isinstance(reason, str):
-            return Answer(Decision.APPROVE) if approved else reject(reason)
+        is_approved, reason = value["approved"], value["reason"]
+        if isinstance(is_approved, bool) and isinstance(reason, str):
+            return Answer(Decision.APPROVE) if is_approved else reject(reason)
     if (settlement := read_settlement(interrupt, value, ids)) is not None:
         return settlement
     raise InvalidAnswerError(interrupt.id, "its answer has another form", ids)

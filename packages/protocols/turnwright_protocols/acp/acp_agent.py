@@ -199,8 +199,8 @@ class AcpAgent:
             about = await self._about(info.id)
             if about is not None and (cwd is None or about["cwd"] == cwd):
                 sessions.append(schema.SessionInfo(session_id=info.id, cwd=str(about["cwd"]), title=info.title or None))
-        rest = str(infos[-1].number) if len(infos) == _MOST_SESSIONS else None
-        return schema.ListSessionsResponse(sessions=sessions, next_cursor=rest)
+        next_cursor = str(infos[-1].number) if len(infos) == _MOST_SESSIONS else None
+        return schema.ListSessionsResponse(sessions=sessions, next_cursor=next_cursor)
 
     async def set_session_mode(self, session_id: str, mode_id: str, **_: object) -> schema.SetSessionModeResponse:
         """Let another agent answer the next prompts."""
@@ -333,7 +333,7 @@ class AcpAgent:
         client = self._need_client()
         calls = EditorCalls(client, session_id, session.cwd, session.terminals)
         answers: dict[str, AnswerValue] = {}
-        unasked: list[Interrupt] = []
+        unasked_interrupts: list[Interrupt] = []
         with anyio.CancelScope() as session.question_scope:
             for interrupt in _choose(pause.interrupts):
                 if is_editor_call(interrupt):
@@ -345,15 +345,15 @@ class AcpAgent:
                 elif self._has_forms and interrupt.kind is InterruptKind.QUESTION:
                     answers[interrupt.id] = await ask_form(client, session_id, pause.turn, interrupt)
                 else:
-                    unasked.append(interrupt)
+                    unasked_interrupts.append(interrupt)
         session.question_scope = None
         if session.canceled:
             return None
-        for interrupt in unasked:
+        for interrupt in unasked_interrupts:
             await self._send(session_id, [*agent_chunks(clean(words(interrupt)), f"{pause.turn}/{interrupt.id}")])
-        if unasked and answers:
+        if unasked_interrupts and answers:
             await self._engine.attach(pause.turn, self._agents[session.mode]).answer(answers, via=_VIA)
-        return None if unasked else answers
+        return None if unasked_interrupts else answers
 
     def _continue_later(self, session_id: str, session: _Session, row: TurnRow) -> None:
         """Ask the open questions of a paused turn again, beside the requests of the client."""
@@ -402,11 +402,11 @@ class AcpAgent:
         return schema.PromptResponse(stop_reason="end_turn")
 
     async def _ask_to_delete(self, session_id: str, session: _Session) -> bool:
-        agreed = False
+        has_agreed = False
         with anyio.CancelScope() as session.question_scope:
-            agreed = await confirm(self._need_client(), session_id, f"{session_id}/delete", DELETE_QUESTION)
+            has_agreed = await confirm(self._need_client(), session_id, f"{session_id}/delete", DELETE_QUESTION)
         session.question_scope = None
-        return agreed and not session.canceled
+        return has_agreed and not session.canceled
 
     def _spawn(self, run: Callable[[], Coroutine[object, object, None]]) -> None:
         """Run a task beside the requests of the client."""
@@ -444,8 +444,8 @@ class AcpAgent:
         rows = await self._engine.turns(session=session_id, limit=20) if session_id.isprintable() else []
         row = next((row for row in rows if root_of(row.id) == row.id), None)
         facts = [] if row is None else await self._engine.store.facts(row.id)
-        started = facts[0][1] if facts else None
-        about = started.metadata.get(_KEY) if isinstance(started, f.TurnStarted) else None
+        turn_start = facts[0][1] if facts else None
+        about = turn_start.metadata.get(_KEY) if isinstance(turn_start, f.TurnStarted) else None
         return about if isinstance(about, Mapping) and "cwd" in about else None
 
     def _handle(self, row: TurnRow) -> TurnHandle[str]:

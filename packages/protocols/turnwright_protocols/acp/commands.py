@@ -57,9 +57,9 @@ async def delete_session(engine: Engine, session: str) -> str:
     try:
         if row is not None and (is_paused(row) or not await engine.store.is_driven(row.id)):
             await abort_turn(engine, row.id)
-        deleted = await engine.delete_session(session)
+        deleted_count = await engine.delete_session(session)
     except SessionNotFoundError:
         return "This conversation has no turns yet."
     except TurnBusyError:
         return "Nothing was deleted: another process runs a turn of this conversation."
-    return f"Deleted: {count(deleted, 'turn')}. A new conversation begins here."
+    return f"Deleted: {count(deleted_count, 'turn')}. A new conversation begins here."

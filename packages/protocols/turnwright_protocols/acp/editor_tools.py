@@ -119,8 +119,8 @@ class EditorCalls:
             if again:
                 return settled(error="the agent ended while the command ran: its outcome is unknown")
             return settled(await self._run_command(arguments, call))
-        except _RefusedError as refused:
-            return settled(error=str(refused))
+        except _RefusedError as refusal:
+            return settled(error=str(refusal))
         except RequestError as error:
             return settled(error=f"the editor refused: {clean(cut_clean(str(error), _SHOWN))}")
 
@@ -228,5 +228,5 @@ def read_diff(data: object) -> schema.FileEditToolCallContent | None:
     )
 
 
-def _object(required: list[str], **properties: JsonValue) -> dict[str, JsonValue]:
-    return {"type": "object", "properties": properties, "required": [*required], "additionalProperties": False}
+def _object(required_names: list[str], **properties: JsonValue) -> dict[str, JsonValue]:
+    return {"type": "object", "properties": properties, "required": [*required_names], "additionalProperties": False}

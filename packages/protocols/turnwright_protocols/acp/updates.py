@@ -70,13 +70,13 @@ class UpdateEncoder:
     @property
     def usage(self) -> schema.Usage:
         """The usage of the turn so far."""
-        own, tokens = self._usage.own, self._usage.input_tokens
+        own_usage, tokens = self._usage.own, self._usage.input_tokens
         return schema.Usage(
-            total_tokens=tokens + own.output_tokens,
+            total_tokens=tokens + own_usage.output_tokens,
             input_tokens=tokens,
-            output_tokens=own.output_tokens,
-            thought_tokens=own.reasoning_tokens or None,
-            cached_read_tokens=own.cached_tokens or None,
+            output_tokens=own_usage.output_tokens,
+            thought_tokens=own_usage.reasoning_tokens or None,
+            cached_read_tokens=own_usage.cached_tokens or None,
         )
 
     def _encode(self, item: Item) -> Iterator[Update]:
@@ -101,9 +101,9 @@ class UpdateEncoder:
                 yield from user_chunks(text, message)
             case i.PauseItem(event=event):
                 self.pause = event
-            case i.EndItem(event=ended):
-                self.end = ended
-                self._usage.end(ended.usage)
+            case i.EndItem(event=end_event):
+                self.end = end_event
+                self._usage.end(end_event.usage)
             case _:
                 pass
 

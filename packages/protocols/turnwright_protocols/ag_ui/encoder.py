@@ -98,24 +98,24 @@ class AgUiEncoder:
         return [] if self._over else list(self._close(error))
 
     def _encode(self, event: TurnEvent) -> Iterator[BaseEvent]:
-        own = event.turn == self._turn
+        is_own = event.turn == self._turn
         lane = self._lane(event.turn)
-        if own:
+        if is_own:
             self._look_whether_it_rests(event)
-        if own and self._behind and not self._is_new(event):
+        if is_own and self._behind and not self._is_new(event):
             self._absorb(lane, event)
             return
-        if self._behind and not own:
+        if self._behind and not is_own:
             self._absorb_subagent(lane, event)
             return
         if not self._open:
-            if self._runs and (isinstance(event, _PASSING) or (own and isinstance(event, TurnPausedEvent))):
+            if self._runs and (isinstance(event, _PASSING) or (is_own and isinstance(event, TurnPausedEvent))):
                 return  # of the finished run: another one begins with a recorded fact other than a pause
             yield from self._begin()
-        if not own:
+        if not is_own:
             yield from self._announce(lane, event)
         yield from lane.encode(event)
-        if own:
+        if is_own:
             yield from self._account(event)
         elif isinstance(event, TurnEndedEvent):
             yield from self._end_subagent(lane, event)
@@ -214,9 +214,9 @@ class AgUiEncoder:
             yield RunErrorEvent(message=explain_end(event), code=str(event.reason), usage=usage)
             return
         # A run that a limit or a person stopped has no return value, only messages.
-        done = event.outcome in DONE
-        outcome = RunFinishedSuccessOutcome() if done else RunFinishedCancelledOutcome()
-        result = record if done else None
+        is_done = event.outcome in DONE
+        outcome = RunFinishedSuccessOutcome() if is_done else RunFinishedCancelledOutcome()
+        result = record if is_done else None
         yield RunFinishedEvent(
             thread_id=thread, run_id=run, outcome=outcome, result=result, usage=_usage_of(self._usage)
         )
@@ -285,16 +285,16 @@ class AgUiEncoder:
 
 def _usage_of(usage: SegmentUsage) -> list[TokenUsage] | None:
     """Return the usage of a run: one entry for the turn's model and one for its sub-agents; None if it is unknown."""
-    own, entries = usage.own, list[TokenUsage]()
-    if usage.is_known and own.tokens:
+    own_usage, entries = usage.own, list[TokenUsage]()
+    if usage.is_known and own_usage.tokens:
         entries.append(
             TokenUsage(
                 model=usage.model or None,
-                input_tokens=own.input_tokens,
-                output_tokens=own.output_tokens,
-                reasoning_tokens=own.reasoning_tokens or None,
-                cached_input_tokens=own.cached_tokens or None,
-                total_tokens=own.tokens,
+                input_tokens=own_usage.input_tokens,
+                output_tokens=own_usage.output_tokens,
+                reasoning_tokens=own_usage.reasoning_tokens or None,
+                cached_input_tokens=own_usage.cached_tokens or None,
+                total_tokens=own_usage.tokens,
             )
         )
     if usage.is_known and usage.delegated:

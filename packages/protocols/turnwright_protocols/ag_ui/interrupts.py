@@ -114,12 +114,16 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
     if isinstance(payload, str | bool):
         return payload
     if interrupt.kind in APPROVALS and isinstance(payload, Mapping):
-        approved, reason, edited = payload.get("approved"), payload.get("reason", ""), payload.get("editedArgs")
+        is_approved, reason, new_arguments = (
+            payload.get("approved"),
+            payload.get("reason", ""),
+            payload.get("editedArgs"),
+        )
         always = payload.get("always", False)
-        is_fit = isinstance(approved, bool) and isinstance(reason, str) and isinstance(always, bool)
-        if is_fit and isinstance(reason, str) and (edited is None or isinstance(edited, dict)):
-            decision, arguments = (Decision.APPROVE, edited) if approved else (Decision.REJECT, None)
-            return Answer(decision, reason, arguments, always=bool(approved and always))
+        is_fit = isinstance(is_approved, bool) and isinstance(reason, str) and isinstance(always, bool)
+        if is_fit and isinstance(reason, str) and (new_arguments is None or isinstance(new_arguments, dict)):
+            decision, arguments = (Decision.APPROVE, new_arguments) if is_approved else (Decision.REJECT, None)
+            return Answer(decision, reason, arguments, always=bool(is_approved and always))
     if (settlement := read_settlement(interrupt, payload, ids)) is not None:
         return settlement
     schema = json.dumps(_schema(interrupt))

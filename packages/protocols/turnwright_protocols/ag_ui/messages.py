@@ -99,10 +99,10 @@ def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
         if feedback and message.role == "user":
             feedback = False
             continue
-        refused = any(isinstance(part, StepFinishPart) and part.refused for part in message.parts)
+        is_refused = any(isinstance(part, StepFinishPart) and part.refused for part in message.parts)
         calls = any(isinstance(part, ToolCallPart) for part in message.parts)
-        feedback = refused and not calls  # else the results of the calls have it
-        encoded_messages += _told(turn, identifier, _calls_of(message) if refused else message)
+        feedback = is_refused and not calls  # else the results of the calls have it
+        encoded_messages += _told(turn, identifier, _calls_of(message) if is_refused else message)
     return encoded_messages
 
 

@@ -81,8 +81,8 @@ class RunRequest:
             return {**answers}
         calls = {interrupt.call for interrupt in interrupts if interrupt.id not in self.entries}
         answers = give_results(interrupts, {call: result for call, result in results.items() if call in calls})
-        rest = [interrupt for interrupt in interrupts if interrupt.id not in answers]
-        return {**answers, **answers_of(rest, self.entries)}
+        open_interrupts = [interrupt for interrupt in interrupts if interrupt.id not in answers]
+        return {**answers, **answers_of(open_interrupts, self.entries)}
 
 
 def read_input(run: RunAgentInput) -> RunRequest:

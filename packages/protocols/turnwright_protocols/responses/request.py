@@ -91,11 +91,11 @@ def replace_references(value: JsonValue, items: Mapping[str, Mapping[str, JsonVa
         if not isinstance(item, dict) or item.get("type") != _REFERENCE:
             new_items.append(item)
             continue
-        referenced = items.get(str(item.get("id")))
-        if referenced is None:
+        item_at_reference = items.get(str(item.get("id")))
+        if item_at_reference is None:
             raise _no_item()
-        if referenced.get("status") != "incomplete":
-            new_items.append({**referenced})
+        if item_at_reference.get("status") != "incomplete":
+            new_items.append({**item_at_reference})
     return new_items
 
 

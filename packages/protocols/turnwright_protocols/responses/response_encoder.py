@@ -127,7 +127,7 @@ class ResponseEncoder:
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
             self._elapsed = event.fact.elapsed
-        return [encoded for item in self._reader.read(event) for encoded in self._encode(item)]
+        return [chunk for item in self._reader.read(event) for chunk in self._encode(item)]
 
     def close(self, error: str) -> list[Json]:
         """End a stream whose turn did not end: the response stays in progress, or failed here."""
@@ -341,13 +341,13 @@ class ResponseEncoder:
         yield self._event(f"response.{kind}", response=self.response)
 
     def _usage_json(self) -> Json:
-        own, tokens = self._usage.own, self._usage.input_tokens
+        own_usage, tokens = self._usage.own, self._usage.input_tokens
         return {
             "input_tokens": tokens,
-            "input_tokens_details": {"cached_tokens": own.cached_tokens},
-            "output_tokens": own.output_tokens,
-            "output_tokens_details": {"reasoning_tokens": own.reasoning_tokens},
-            "total_tokens": tokens + own.output_tokens,
+            "input_tokens_details": {"cached_tokens": own_usage.cached_tokens},
+            "output_tokens": own_usage.output_tokens,
+            "output_tokens_details": {"reasoning_tokens": own_usage.reasoning_tokens},
+            "total_tokens": tokens + own_usage.output_tokens,
         }
 
     def _content(self, place: int) -> Json:

@@ -275,9 +275,9 @@ class _Responses:
         fields: Json = {"model": row.agent.lower(), "previous_response_id": previous}
         fields["tools"] = functions_of(first.client_tools)
         if not place:
-            own = about.get("metadata")
+            own_metadata = about.get("metadata")
             fields["background"] = bool(about.get("background"))
-            fields["metadata"] = {**own} if isinstance(own, Mapping) else {}
+            fields["metadata"] = {**own_metadata} if isinstance(own_metadata, Mapping) else {}
         return _Stored(Segment(turn, seq, fields, row.created_at), events, first, row.agent, conversation, user)
 
     def _encoder(self, record: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
@@ -372,8 +372,8 @@ class _Responses:
         if result.outcome is None:
             raise RefusedRequestError(409, "the previous response is in progress", field="previous_response_id")
         about = earlier.started.metadata.get(_KEY)
-        skipped = 1 if isinstance(about, Mapping) and about.get("instructions") else 0
-        before = [Message.of_json(message) for message in earlier.started.message_history[skipped:]]
+        skipped_count = 1 if isinstance(about, Mapping) and about.get("instructions") else 0
+        before = [Message.of_json(message) for message in earlier.started.message_history[skipped_count:]]
         return [*before, *result.new_messages()]
 
     async def _respond(

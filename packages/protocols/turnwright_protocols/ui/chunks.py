@@ -113,11 +113,11 @@ class ChunkEncoder:
             case i.ReplyItem():
                 yield from self._settle_reply(item)
             case i.CallsItem(calls=calls):
-                self._unsettled = {announced.id: announced for announced in calls}
-                for announced in calls:
-                    self._streamed.pop(announced.id, None)
-                    if announced.name not in self._reader.client_tools:  # the page would run the call before it may run
-                        yield self._announce(announced.id, announced.name, _parsed(announced.arguments))
+                self._unsettled = {new_call.id: new_call for new_call in calls}
+                for new_call in calls:
+                    self._streamed.pop(new_call.id, None)
+                    if new_call.name not in self._reader.client_tools:  # the page would run the call before it may run
+                        yield self._announce(new_call.id, new_call.name, _parsed(new_call.arguments))
                 yield from self._withdraw_calls()
             case i.CallRunItem(call=call):
                 yield self._data("call", {"call": self._id(call), "state": "in_progress"}, transient=True)

@@ -106,10 +106,10 @@ def _approvals(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, AnswerV
         approval = part.get("approval")
         if part.get("state") != "approval-responded" or not isinstance(approval, dict):
             continue
-        identifier, approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason", "")
-        if not isinstance(identifier, str) or not isinstance(approved, bool) or not isinstance(reason, str | None):
+        identifier, is_approved, reason = approval.get("id"), approval.get("approved"), approval.get("reason", "")
+        if not isinstance(identifier, str) or not isinstance(is_approved, bool) or not isinstance(reason, str | None):
             raise wrong_field("messages", "an approval needs an id and approved")
-        yield identifier, Answer(Decision.APPROVE) if approved else reject(reason or "")
+        yield identifier, Answer(Decision.APPROVE) if is_approved else reject(reason or "")
 
 
 def _results(parts: list[dict[str, JsonValue]]) -> Iterator[tuple[str, Callable[[], Answer]]]:

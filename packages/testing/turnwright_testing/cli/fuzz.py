@@ -197,29 +197,29 @@ class _Loaded:
     def origin(self, agent: Agent) -> FailureOrigin:
         """Return what a test imports and makes."""
         source, tools = self.options.source, self.options.tools
-        imported: list[object] = [Path, builtin_tools]
+        objects: list[object] = [Path, builtin_tools]
         tools_code = f"*builtin_tools(Path({code(str(self.options.root or Path()))}))"
         if tools is not None:
-            imported.append(load_tools)
+            objects.append(load_tools)
             tools_code += f", *load_tools({code(tools)})"
         # Users import the public function, which reads Markdown files.
         reader = read_agents if source is None or names_code(source) or Path(source).is_dir() else load_agents
         agents_code = f"{reader.__name__}({code(source)})"
         if source is None:
-            imported.append(Agent)
+            objects.append(Agent)
             expression = f"Agent(name={code(agent.name)})"
         else:
-            imported += [find_agent, reader]
+            objects += [find_agent, reader]
             expression = f"find_agent({agents_code}, {code(agent.name)})"
         # A tool of the module wins over a built-in tool of the same name.
         all_tools, build = f"list({{tool.name: tool for tool in [{tools_code}]}}.values())", ""
         if self.helps:
-            imported.append(agent_tools)
+            objects.append(agent_tools)
             all_tools = f"[*{all_tools}, *agent_tools({agents_code})]"
         if tools is not None and self.makes_deps:
-            imported += [partial, Engine, load_tools_and_deps]
+            objects += [partial, Engine, load_tools_and_deps]
             build = f"partial(Engine, deps=load_tools_and_deps({code(tools)}).make_deps)"
-        return FailureOrigin(tuple(imported), agent=expression, tools=all_tools, build=build)
+        return FailureOrigin(tuple(objects), agent=expression, tools=all_tools, build=build)
 
 
 def _play(

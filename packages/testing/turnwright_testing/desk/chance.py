@@ -89,14 +89,14 @@ class Chance:
         random, visit = self._random, self.visits[place]
         if visit.endless and place in self._last:
             return self._last[place]
-        offered = [spec for spec in request.tools if spec.name != OUTPUT_TOOL]
-        if not offered or ((number > 0 or not visit.endless) and random.random() < _ANSWERS):
+        offered_tools = [spec for spec in request.tools if spec.name != OUTPUT_TOOL]
+        if not offered_tools or ((number > 0 or not visit.endless) and random.random() < _ANSWERS):
             return self._answer(request)
         if place in self._last and random.random() < self._repeats.get(place, _REPEATS):
             return self._last[place]
-        calls = [self._call(random.choice(offered)) for _ in range(random.choice(_CALLS))]
+        calls = [self._call(random.choice(offered_tools)) for _ in range(random.choice(_CALLS))]
         if len(calls) > 1 and random.random() < _TWICE:
-            calls[1:] = [self._again(calls[0], offered) for _ in calls[1:]]
+            calls[1:] = [self._again(calls[0], offered_tools) for _ in calls[1:]]
         self._last[place] = asks_for(*calls)
         return self._last[place]
 
@@ -105,10 +105,10 @@ class Chance:
         return spec.name, arguments if isinstance(arguments, Mapping) else {}
 
     def _again(
-        self, call: tuple[str, Mapping[str, JsonValue]], offered: Sequence[ToolSpec]
+        self, call: tuple[str, Mapping[str, JsonValue]], offered_tools: Sequence[ToolSpec]
     ) -> tuple[str, Mapping[str, JsonValue]]:
         """Return the call once more, or one of its tool with other arguments."""
-        spec = next(spec for spec in offered if spec.name == call[0])
+        spec = next(spec for spec in offered_tools if spec.name == call[0])
         return call if self._random.random() < 0.5 else self._call(spec)  # noqa: PLR2004 (even chances)
 
     def _answer(self, request: ModelRequest) -> Reply:
@@ -149,8 +149,8 @@ class Chance:
         tool = next((tool for tool in self._desk.tools if tool.name == interrupt.tool), None)
         if tool is None or interrupt.is_shared or self._random.random() >= _CHANGES:
             return approve()
-        changed = self._arguments.draw(tool.parameters, tool.name)
-        return approve(arguments=changed if isinstance(changed, Mapping) else None)
+        new_arguments = self._arguments.draw(tool.parameters, tool.name)
+        return approve(arguments=new_arguments if isinstance(new_arguments, Mapping) else None)
 
     def _result(self, interrupt: Interrupt) -> Answer:
         """Return the result of a call that waits for it, as the user states it or its schema has it, or an error."""
@@ -163,7 +163,7 @@ class Chance:
             return settled(self._arguments.draw(interrupt.schema))
         return settled(self._random.choice(TEXTS))
 
-    def hear(self, result: str, accepted: JsonObject) -> None:
+    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
         """Remember the values of a result, and those of the arguments."""
         self._memory.add(result)
-        self._domain.accept(accepted)
+        self._domain.accept(accepted_arguments)

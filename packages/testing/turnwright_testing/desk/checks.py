@@ -41,9 +41,9 @@ class Checks:
             name = invariant.__name__
             events = self._reached.invariants[name]
             events["checked"] += 1
-            executed = _Executed(assertions)
+            execution = _Executed(assertions)
             try:
-                with executed:
+                with execution:
                     holds = invariant(**{key: values[key] for key in parameters})
             except UnsatisfiedAssumption:
                 continue
@@ -55,7 +55,7 @@ class Checks:
             except Exception as error:  # noqa: BLE001 (the user's code: an invariant that fails does not hold)
                 yield name, f"{type(error).__name__}: {error}"
                 continue
-            events["reached"] += bool(not assertions or executed.count)
+            events["reached"] += bool(not assertions or execution.count)
             if holds is False:
                 yield name, "it returned False"
 

@@ -81,22 +81,24 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
     """
     path, name = split_code(source)
     modules = [load_module(path), *([load_module(tools)] if tools and tools != path else [])]
-    stated = {key: value for module in reversed(modules) for key, value in vars(module).items()}
+    names = {key: value for module in reversed(modules) for key, value in vars(module).items()}
     agents = tuple(agents_in(modules[0], source, name))
-    every_agent = tuple({agent.name: agent for agent in (*_values(stated, Agent), *agents)}.values())
-    metadata, prompts, deps = (stated.get(key) for key in ("METADATA", "PROMPTS", MAKE_DEPS))
-    build = stated.get("make_engine") or (Engine if deps is None else partial(Engine, deps=deps))
+    every_agent = tuple({agent.name: agent for agent in (*_values(names, Agent), *agents)}.values())
+    metadata, prompts, deps = (names.get(key) for key in ("METADATA", "PROMPTS", MAKE_DEPS))
+    build = names.get("make_engine") or (Engine if deps is None else partial(Engine, deps=deps))
     return [
         Desk(
             agent=agent,
-            tools=tuple(_tools(stated, every_agent, root)),
-            agents=tuple(agent if registered.name == agent.name else registered for registered in every_agent),
-            invariants=tuple(_invariants(stated, source)),
-            reset=cast("Callable[[], object]", stated.get("reset", bool)),
+            tools=tuple(_tools(names, every_agent, root)),
+            agents=tuple(
+                agent if registered_agent.name == agent.name else registered_agent for registered_agent in every_agent
+            ),
+            invariants=tuple(_invariants(names, source)),
+            reset=cast("Callable[[], object]", names.get("reset", bool)),
             metadata=cast("tuple[JsonObject, ...]", _several(metadata)) or _PLAIN,
             prompts=cast("tuple[str, ...]", _several(prompts)),
             build=cast("Callable[..., Engine[None]]", build),
-            values=cast("ArgumentValues", stated.get("VALUES", {})),
+            values=cast("ArgumentValues", names.get("VALUES", {})),
             modules=tuple(_with_neighbors(modules)),
         )
         for agent in agents
@@ -134,32 +136,32 @@ def _several(values: object) -> tuple[object, ...]:
     return tuple(values) if isinstance(values, Iterable) else ()
 
 
-def _values(stated: Mapping[str, object], kind: type[Agent]) -> Iterator[Agent]:
-    yield from (value for value in stated.values() if isinstance(value, kind))
+def _values(names: Mapping[str, object], kind: type[Agent]) -> Iterator[Agent]:
+    yield from (value for value in names.values() if isinstance(value, kind))
 
 
-def _tools(stated: Mapping[str, object], agents: Sequence[Agent], root: str) -> Iterator[Tool]:
+def _tools(values_by_name: Mapping[str, object], agents: Sequence[Agent], root: str) -> Iterator[Tool]:
     """Return the tools of the modules, stand-ins for the built-in ones that an agent names, and the sub-agents."""
     names = {name for agent in agents for name in agent.tools or ()}
     built_in = [tool for tool in builtin_tools(Path(root)) if tool.name in names]
     tools = {tool.name: tool for tool in Stage().tools(built_in)}
-    tools |= {value.name: value for value in _stated_tools(stated)}
+    tools |= {value.name: value for value in _stated_tools(values_by_name)}
     yield from tools.values()
-    delegated = {tool.name for tool in tools.values() if tool.delegates}
-    yield from (helper for helper in agent_tools(agents) if helper.name not in delegated)
+    delegating_names = {tool.name for tool in tools.values() if tool.delegates}
+    yield from (helper for helper in agent_tools(agents) if helper.name not in delegating_names)
 
 
-def _stated_tools(stated: Mapping[str, object]) -> Iterator[Tool]:
+def _stated_tools(names: Mapping[str, object]) -> Iterator[Tool]:
     """Return the tools of a module, also those in its lists and mappings."""
-    for value in stated.values():
+    for value in names.values():
         several = (
             [*value.values()] if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
         )
         yield from (tool for tool in several if isinstance(tool, Tool))
 
 
-def _invariants(stated: Mapping[str, object], source: str) -> Iterator[Invariant]:
-    for name, value in stated.items():
+def _invariants(names: Mapping[str, object], source: str) -> Iterator[Invariant]:
+    for name, value in names.items():
         if name.startswith(_INVARIANT) and callable(value):
             unknown = [key for key in inspect.signature(value).parameters if key not in _TAKES]
             if unknown:

@@ -113,14 +113,14 @@ def _confirmed(desk: Desk, rehearsal: Rehearsal) -> Fault | None:
     return None
 
 
-def as_test(report: DeskReport, loaded: str, *, command: str) -> str:
-    """Return a pytest file that plays the failing case again. `loaded` is the expression that loads the desk."""
+def as_test(report: DeskReport, loaded_code: str, *, command: str) -> str:
+    """Return a pytest file that plays the failing case again. `loaded_code` is the expression that loads the desk."""
     imports = Imports()
     imports.name(load_desk)
     return failing_test(
         "test_desk_keeps_its_promises",
         f"{imports.name(assert_case)}(DESK, CASE)",
-        {"DESK": loaded, "CASE": code(report.case, imports, before=len("CASE = "))},
+        {"DESK": loaded_code, "CASE": code(report.case, imports, before=len("CASE = "))},
         imports,
         command=command,
         notes=[f"violated: {ascii(str(report.fault))[1:-1]}"],

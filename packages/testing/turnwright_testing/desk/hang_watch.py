@@ -68,9 +68,9 @@ class HangWatch:
     descriptor, of code that blocks the loop, and of a loop that goes round and round.
     """
 
-    def __init__(self, seconds: float, skipped: float, on_hang: OnHang) -> None:
+    def __init__(self, seconds: float, skipped_seconds: float, on_hang: OnHang) -> None:
         self._seconds = seconds
-        self._skipped = skipped
+        self._skipped = skipped_seconds
         self._on_hang = on_hang
         self._real = self._virtual = 0.0
         #: The rings of the alarm that came while this thread slept; None without an alarm.
@@ -140,10 +140,10 @@ class HangWatch:
             signal.signal(signal.SIGALRM, before)
 
     def _ring(self, _number: int, frame: FrameType | None) -> None:
-        waits, computed = voluntary_waits(), time.thread_time()
-        is_asleep = waits > self._waits and computed - self._computed < _INTERVAL / 2
+        waits, cpu_seconds = voluntary_waits(), time.thread_time()
+        is_asleep = waits > self._waits and cpu_seconds - self._computed < _INTERVAL / 2
         self._rings = (self._rings or 0) + is_asleep
-        self._waits, self._computed = waits, computed
+        self._waits, self._computed = waits, cpu_seconds
         since = None if self._is_paused else self.selector.busy_since
         if since is not None and self.now() - since > self._seconds:
             self.selector.busy_since = self.now()

@@ -55,19 +55,19 @@ def _leaves(value: object) -> Iterator[str]:
 
 def _blanked(value: T, words: Sequence[str]) -> T:
     """Return a copy of a value in whose texts these words are blank."""
-    changed: object = value
+    new_value: object = value
     if isinstance(value, str):
         text: str = value
         for word in words:
             text = text.replace(word, _BLANK)
-        changed = text
+        new_value = text
     elif isinstance(value, ModelRequest):
-        changed = msgspec.structs.replace(value, messages=_blanked(value.messages, words))
+        new_value = msgspec.structs.replace(value, messages=_blanked(value.messages, words))
     elif isinstance(value, msgspec.Struct):
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        changed = msgspec.structs.replace(value, **{name: _blanked(item, words) for name, item in fields.items()})
+        new_value = msgspec.structs.replace(value, **{name: _blanked(item, words) for name, item in fields.items()})
     elif isinstance(value, Mapping):
-        changed = {key: _blanked(item, words) for key, item in value.items()}
+        new_value = {key: _blanked(item, words) for key, item in value.items()}
     elif isinstance(value, list | tuple):
-        changed = type(value)([_blanked(item, words) for item in value])
-    return changed  # type: ignore[return-value]  # of the same type
+        new_value = type(value)([_blanked(item, words) for item in value])
+    return new_value  # type: ignore[return-value]  # of the same type

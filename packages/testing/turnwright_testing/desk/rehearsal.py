@@ -91,7 +91,7 @@ class Guest(Protocol):
         """Return the answers at a pause of the visit, the `number`-th from 0."""
         ...
 
-    def hear(self, result: str, accepted: JsonObject) -> None:
+    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
         """Take note of the result of a call, and of its arguments if it succeeded."""
         ...
 
@@ -110,10 +110,10 @@ class Script:
 
     def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
         answers = self.visits[place].answers
-        scripted = answers[number] if number < len(answers) else {}
-        return {interrupt.id: scripted.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
+        script = answers[number] if number < len(answers) else {}
+        return {interrupt.id: script.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
-    def hear(self, result: str, accepted: JsonObject) -> None:
+    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
         """Do nothing: a script learns nothing."""
 
 
@@ -183,15 +183,15 @@ class Rehearsal:
         A tool may note its answers, for an invariant: that is worth a warning. The calls must end as with an answer.
         """
         script, tools = Script(tuple(self.visits)), dict.fromkeys(self._covered.values())
-        answered = Rehearsal(self._desk, script, Reached(), patience=self._patience, answers_covered=True).play()
-        is_same = all(answered.results.get(key) == self.results.get(key) for key in self._covered)
+        rehearsal = Rehearsal(self._desk, script, Reached(), patience=self._patience, answers_covered=True).play()
+        is_same = all(rehearsal.results.get(key) == self.results.get(key) for key in self._covered)
         for key, (status, text) in self.results.items():
-            if status is CallStatus.ERROR and answered.results.get(key, (status, ""))[0] is CallStatus.OK:
+            if status is CallStatus.ERROR and rehearsal.results.get(key, (status, ""))[0] is CallStatus.OK:
                 subject = self._subject({self._facts.tool(*key): None, **tools})
                 self._note(subject, "needs an answer", f"{_COVERED} fails: it has no ctx.answers: {text}")
                 is_same = False
         notes = {invariant.__name__ for invariant in self._desk.invariants if is_same}
-        notes -= {fault.kind for fault in answered.faults}
+        notes -= {fault.kind for fault in rehearsal.faults}
         for name in (fault.kind for fault in self.faults if fault.kind in notes):
             self._reached.warnings[f"{', '.join(tools)}: {name} needs ctx.answers, but {_COVERED} has none"] = None
         self.faults = [fault for fault in self.faults if fault.kind not in notes]
@@ -341,17 +341,22 @@ class Rehearsal:
 
         @wraps(process)
         async def process_and_look(messages: tuple[Message, ...]) -> object:
-            processed = await call_function(process, messages)
-            if isinstance(processed, Sequence) and all(isinstance(message, Message) for message in processed):
-                self._look_for_dropped_results(messages, processed)
-            return processed
+            processed_messages = await call_function(process, messages)
+            if isinstance(processed_messages, Sequence) and all(
+                isinstance(message, Message) for message in processed_messages
+            ):
+                self._look_for_dropped_results(messages, processed_messages)
+            return processed_messages
 
         structs.force_setattr(engine.setup, "history_processor", process_and_look)
 
-    def _look_for_dropped_results(self, messages: Sequence[Message], processed: Sequence[Message]) -> None:
+    def _look_for_dropped_results(self, messages: Sequence[Message], processed_messages: Sequence[Message]) -> None:
         if repair_pairs(messages)[1]:  # an imported history was unpaired before
             return
-        processed_results, sent_results = _results_in(processed), _results_in(repair_pairs(processed)[0])
+        processed_results, sent_results = (
+            _results_in(processed_messages),
+            _results_in(repair_pairs(processed_messages)[0]),
+        )
         for results, why in (
             (processed_results - sent_results, "its call is cut off"),
             (sent_results - processed_results, "the model reads that there is none"),
@@ -401,8 +406,8 @@ class Rehearsal:
             self._let_threads_end()
         self._compare_world(turn, fact.call, fact.status)
         self.results[turn, fact.call] = fact.status, fact.result
-        accepted = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
-        self._guest.hear(fact.result, accepted)
+        accepted_arguments = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
+        self._guest.hear(fact.result, accepted_arguments)
 
     def _interject(self, turn: str) -> None:
         """Let the person say something, or abort the turn, while the call runs that has started."""

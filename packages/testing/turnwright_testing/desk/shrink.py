@@ -39,9 +39,9 @@ def shrink(desk: Desk, case: Visits, fault: Fault, *, progress: Callable[[], Non
                 return case, fault
             progress()
             rehearsal = play_case(desk, smaller)
-            same = next((new for new in rehearsal.faults if new.kind == fault.kind), None)
-            if same is not None and _size(tuple(rehearsal.visits)) < _size(case):
-                case, fault, again = tuple(rehearsal.visits), same, True
+            same_fault = next((new for new in rehearsal.faults if new.kind == fault.kind), None)
+            if same_fault is not None and _size(tuple(rehearsal.visits)) < _size(case):
+                case, fault, again = tuple(rehearsal.visits), same_fault, True
                 break
     return case, fault
 
@@ -129,11 +129,11 @@ def _smaller_replies(desk: Desk, reply: Reply) -> Iterator[Reply]:
 def _smaller_calls(desk: Desk, call: ResponseToolCall) -> Iterator[ResponseToolCall]:
     """Return the call without one of its optional arguments, or with a shorter list."""
     tool = next((tool for tool in desk.tools if tool.name == call.name), None)
-    required = tool.parameters.get("required", []) if tool is not None else []
-    needed = required if isinstance(required, list) else []
+    required_names = tool.parameters.get("required", []) if tool is not None else []
+    needed_names = required_names if isinstance(required_names, list) else []
     for name, value in (call.arguments or {}).items():
         remaining = {key: item for key, item in (call.arguments or {}).items() if key != name}
-        if name not in needed:
+        if name not in needed_names:
             yield msgspec.structs.replace(call, arguments=remaining)
         if isinstance(value, list | tuple) and value:
             yield msgspec.structs.replace(call, arguments={**remaining, name: [*value[:-1]]})

@@ -85,11 +85,11 @@ class ToolWatch:
 
     def watch(self, tool: Tool) -> Tool:
         """Return a copy of the tool that is watched."""
-        watched = copy.copy(tool)
-        watched.takes_context = True
-        vars(watched)["execute"] = partial(self._execute, tool)
-        vars(watched)["asks_first"] = partial(self._asks_first, tool)
-        return watched
+        watched_copy = copy.copy(tool)
+        watched_copy.takes_context = True
+        vars(watched_copy)["execute"] = partial(self._execute, tool)
+        vars(watched_copy)["asks_first"] = partial(self._asks_first, tool)
+        return watched_copy
 
     async def _asks_first(self, tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         try:
@@ -121,10 +121,12 @@ class ToolWatch:
             del self.running[key]
 
     async def _run(self, tool: Tool, values: Mapping[str, object], context: ToolContext, work: Work) -> object:
-        started, start = tool.execute(values, context), anyio.current_time()
-        work.coroutine = started if inspect.iscoroutine(started) else None
+        execution, start = tool.execute(values, context), anyio.current_time()
+        work.coroutine = execution if inspect.iscoroutine(execution) else None
         try:
-            return await (started if work.coroutine is None else _Sections(work.coroutine, partial(self._blocks, work)))
+            return await (
+                execution if work.coroutine is None else _Sections(work.coroutine, partial(self._blocks, work))
+            )
         except _MEANT:
             raise
         except anyio.get_cancelled_exc_class() as error:
@@ -196,18 +198,18 @@ class _Sections:
     def __await__(self) -> Generator[object, object, object]:
         resume: Callable[[], object] = partial(self._work.send, None)
         while True:
-            start, worked, waits = time.monotonic(), time.thread_time(), voluntary_waits()
+            start, cpu_start, waits = time.monotonic(), time.thread_time(), voluntary_waits()
             try:
-                awaited = resume()
+                waiter = resume()
             except StopIteration as stop:
                 return stop.value
             finally:
-                seconds, computed = time.monotonic() - start, time.thread_time() - worked
-                is_asleep = seconds - computed > _ASLEEP and voluntary_waits() > waits
-                if is_asleep or computed > _AT_WORK:
+                seconds, cpu_seconds = time.monotonic() - start, time.thread_time() - cpu_start
+                is_asleep = seconds - cpu_seconds > _ASLEEP and voluntary_waits() > waits
+                if is_asleep or cpu_seconds > _AT_WORK:
                     self._on_long(seconds)
             try:
-                value = yield awaited
+                value = yield waiter
             except BaseException as error:  # noqa: BLE001 (passed on to the work)
                 resume = partial(self._work.throw, error)
             else:

@@ -94,8 +94,8 @@ class WitnessedTurn:
                 facts = max(last_seq, claim_seqs.get(line.process, 0))
                 object_ = int(about) if about.isdigit() else about
                 following = self.claim_after(line.process)
-                died = None if following is None else int(following.words[3])
-                yield Consulted(self.id, hook, object_, facts, tripped=decision == TRIPPED, died=died)
+                death = None if following is None else int(following.words[3])
+                yield Consulted(self.id, hook, object_, facts, tripped=decision == TRIPPED, died=death)
 
 
 def _lost(turn: WitnessedTurn) -> Iterator[str]:
@@ -178,11 +178,11 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
             if name in needs_several and fact.decision is not Decision.APPROVE:
                 rejected_names.add(name)
     yield from (f"{name} was answered {count} times" for (name, _, _), count in counts.items() if count > 1)
-    aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
+    is_aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
     for name, decisions in _accepted(turn).items():
         remaining = iter(journal_decisions.get(name, ()))
         for decision in decisions:
-            if decision not in remaining and not aborted and f"answer:{name}" not in turn.inbox:
+            if decision not in remaining and not is_aborted and f"answer:{name}" not in turn.inbox:
                 if name.partition("/")[0] in rejected_names:
                     continue  # one rejection is enough
                 yield f"the answer {decision} to {name} was lost: the journal has {journal_decisions.get(name)}"

@@ -47,11 +47,11 @@ class KillingStore(StoreWrapper):
 
     async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:
         """Make a call, and kill this process before it, or after it, if it is the one."""
-        doomed = self._is_doomed(call)
-        if doomed and not self._at.after:
+        is_doomed = self._is_doomed(call)
+        if is_doomed and not self._at.after:
             kill_this_process()
         result = await super().around(call, make)
-        if doomed:
+        if is_doomed:
             kill_this_process()
         return result
 

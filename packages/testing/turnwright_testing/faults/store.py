@@ -44,8 +44,10 @@ class FaultyStore(StoreWrapper):
     @property
     def inline(self) -> bool:
         """See `StoreWrapper.inline`. To fail takes no time."""
-        own = type(self)
-        is_direct = all(getattr(own, name) is getattr(FaultyStore, name) for name in ("append", "inbox", "around"))
+        store_type = type(self)
+        is_direct = all(
+            getattr(store_type, name) is getattr(FaultyStore, name) for name in ("append", "inbox", "around")
+        )
         return is_direct and self.inner.inline
 
     async def around(self, call: StoreCall, make: Callable[[], Awaitable[R]]) -> R:

@@ -63,8 +63,10 @@ class StoreWrapper:
     @property
     def inline(self) -> bool:
         """See `Store.inline`. It is false if a subclass overrides one of these methods, which may suspend."""
-        own = type(self)
-        is_direct = all(getattr(own, name) is getattr(StoreWrapper, name) for name in ("append", "inbox", "around"))
+        store_type = type(self)
+        is_direct = all(
+            getattr(store_type, name) is getattr(StoreWrapper, name) for name in ("append", "inbox", "around")
+        )
         return is_direct and self.inner.inline
 
     @property

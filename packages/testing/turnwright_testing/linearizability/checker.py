@@ -88,8 +88,8 @@ class _Search(Generic[S, C, R]):
         order: list[int] = []
         longest: tuple[list[int], int, S] = ([], 0, self._model.initial)
         stack = [self._next(0, self._model.initial)]
-        done = self._needed == 0
-        while stack and not done:
+        is_done = self._needed == 0
+        while stack and not is_done:
             step = next(stack[-1], None)
             if step is None:
                 stack.pop()
@@ -100,10 +100,10 @@ class _Search(Generic[S, C, R]):
             stack.append(self._next(done_set, state))
             if len(order) > len(longest[0]):
                 longest = ([*order], done_set, state)
-            done = done_set & self._needed == self._needed
+            is_done = done_set & self._needed == self._needed
         places, done_set, state = longest
-        stuck = () if done else tuple(self._stuck(done_set, state))
-        return Linearization([self._ops[place] for place in places], len(self._visited), stuck)
+        stuck_ops = () if is_done else tuple(self._stuck(done_set, state))
+        return Linearization([self._ops[place] for place in places], len(self._visited), stuck_ops)
 
     def _next(self, done_set: int, state: S) -> Iterator[tuple[int, int, S]]:
         """Return each operation that may come next, with the set and the state after it, unless these were seen."""

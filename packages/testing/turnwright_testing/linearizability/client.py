@@ -101,8 +101,8 @@ class StoreClient:
     async def append(self, claim: Claim) -> None:
         ends = (claim.turn, claim.epoch) in self._over or self._one_in(10)
         marks = self._marks(self.draw.choice((0, 1, 1, 2)))
-        consumed = tuple(item.id for item in claim.waiting if self._one_in(2))
-        call = Append(claim.turn, claim.epoch, claim.seq, marks, next(self._numbers), ends, consumed)
+        consumed_ids = tuple(item.id for item in claim.waiting if self._one_in(2))
+        call = Append(claim.turn, claim.epoch, claim.seq, marks, next(self._numbers), ends, consumed_ids)
         if marks:
             self._last = copy(claim), call
         await self._do(call, claim)

@@ -78,20 +78,20 @@ def run_history(address: str, folder: Path, seed: int) -> list[StoreOperation]:
     """
     draw = Random(seed)  # noqa: S311 (likewise)
     turns = (f"p{seed}", f"p{seed}s/1", f"p{seed}s/2")[: draw.choice((1, 2, 3))]
-    own = HistoryFile(folder / "parent")
-    names = anyio.run(_begin, address, own, turns)
+    own_file = HistoryFile(folder / "parent")
+    names = anyio.run(_begin, address, own_file, turns)
     roles = [
         ClientRole(address, folder / f"p{n}", folder / "start", f"{seed}/{n}", turns, names) for n in range(_PROCESSES)
     ]
     running = [DriverProcess(act, role) for role in roles]
     try:
-        _disturb(running, roles, own, _faults(draw))
+        _disturb(running, roles, own_file, _faults(draw))
         for process in running:
             process.wait(_STUCK)
     finally:
         for process in running:
             process.kill()
-    anyio.run(_end, address, own, turns)
+    anyio.run(_end, address, own_file, turns)
     return [
         operation for file in (folder / "parent", *(role.file for role in roles)) for operation in read_history(file)
     ]
@@ -115,7 +115,7 @@ def _faults(draw: Random) -> list[_Fault]:
 
 
 def _disturb(
-    running: Sequence[DriverProcess], roles: Sequence[ClientRole], own: HistoryFile, faults: Sequence[_Fault]
+    running: Sequence[DriverProcess], roles: Sequence[ClientRole], own_file: HistoryFile, faults: Sequence[_Fault]
 ) -> None:
     _wait_for(roles)
     roles[0].start.touch()
@@ -128,10 +128,10 @@ def _disturb(
             process.stop()
             later.append((time.monotonic() + fault.seconds, process))
             continue
-        dies = own.now()
+        dies = own_file.now()
         process.kill()
         owners = _owners(roles[fault.process].file)
-        own.begin("parent", Die(owners), at=dies)  # without an end: a server may notice it at any time
+        own_file.begin("parent", Die(owners), at=dies)  # without an end: a server may notice it at any time
     for at, process in sorted(later, key=lambda entry: entry[0]):
         time.sleep(max(0.0, at - time.monotonic()))
         process.go_on()

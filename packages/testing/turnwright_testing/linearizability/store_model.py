@@ -124,8 +124,8 @@ def _claim(state: StoreState, turn: TurnState, call: TakeClaim) -> Allowed:
     if True in driven_values:
         yield _BUSY, state
     if False in driven_values:
-        epoch, crashed = turn.epoch + 1, turn.owner is not None
-        result = StoreResult(epoch=epoch, seq=len(turn.marks), items=turn.ids, flag=crashed)
+        epoch, has_crashed = turn.epoch + 1, turn.owner is not None
+        result = StoreResult(epoch=epoch, seq=len(turn.marks), items=turn.ids, flag=has_crashed)
         yield result, state.with_turn(call.turn, turn._replace(epoch=epoch, owner=call.owner))
 
 
@@ -137,8 +137,8 @@ def _append(state: StoreState, turn: TurnState, call: Append) -> Allowed:
         yield _ERROR, state
         return
     items = tuple(item for item in turn.items if item[0] not in call.consumed)
-    ended = call.ends or turn.ended
-    turn = turn._replace(marks=turn.marks + call.marks, number=call.number, ended=ended, items=items)
+    has_ended = call.ends or turn.ended
+    turn = turn._replace(marks=turn.marks + call.marks, number=call.number, ended=has_ended, items=items)
     yield StoreResult(seq=call.seq + len(call.marks), items=turn.ids), state.with_turn(call.turn, turn)
 
 

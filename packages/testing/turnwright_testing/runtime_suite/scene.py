@@ -215,9 +215,9 @@ class Scene:
             if root_of(row.id) != turn:
                 continue
             # Who asks a model does not say for which turn.
-            own = [line for line in lines if row.id in line.words[:2] or line.words[0] == "asked"]
+            own_lines = [line for line in lines if row.id in line.words[:2] or line.words[0] == "asked"]
             inbox = {item.id for item in await store.inbox(row.id)}
-            violations = WitnessedTurn(row.id, await store.facts(row.id), own, inbox).violations()
+            violations = WitnessedTurn(row.id, await store.facts(row.id), own_lines, inbox).violations()
             assert {claim: faults for claim, faults in violations.items() if faults} == {}
 
 

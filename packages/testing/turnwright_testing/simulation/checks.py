@@ -45,9 +45,9 @@ def _check(claim: str, problems: list[str], *, is_known: bool) -> Check:
 
 def _driven(world: World, turn: str) -> Driven:
     facts = list(enumerate(world.disk.facts_now(turn), start=1))
-    started = facts[0][1]
+    first_fact = facts[0][1]
     is_root = root_of(turn) == turn
-    prompt = started.prompt if isinstance(started, f.TurnStarted) else ""
+    prompt = first_fact.prompt if isinstance(first_fact, f.TurnStarted) else ""
     return Driven(
         facts=facts,
         requests=world.requests.get(prompt, []) if is_root else None,
@@ -63,9 +63,9 @@ def _offered(world: World) -> dict[str, Tool]:
 
 def _too_many_calls(world: World, turn: str, driven_turn: Driven) -> Iterator[str]:
     """Model calls stay within the formula, and one more for each driver that was cut off in the middle of one."""
-    started = driven_turn.facts[0][1]
-    if driven_turn.requests is not None and isinstance(started, f.TurnStarted):
-        most, request_count = started.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven_turn.requests)
+    first_fact = driven_turn.facts[0][1]
+    if driven_turn.requests is not None and isinstance(first_fact, f.TurnStarted):
+        most, request_count = first_fact.limits.model_calls + world.disk.epoch_of(turn) - 1, len(driven_turn.requests)
         if request_count > most:
             yield f"turn {turn}: {request_count} model calls, of {most}"
 

@@ -96,7 +96,7 @@ class ReadyCallbacks:
     def restart(self) -> None:
         """Begin the count of callbacks anew."""
         self._ran = self._round = 0
-        self._waiting = [(0, *rest) for _, *rest in self._waiting]  # type: ignore[misc]
+        self._waiting = [(0, *entry) for _, *entry in self._waiting]  # type: ignore[misc]
 
     def clear(self) -> None:
         """Remove all callbacks."""

@@ -161,10 +161,12 @@ class People:
             if process.alive and any(turn in process.store.driven_turns for turn in turns)
         ]
         if drivers:
-            stalled = world.choices.of("process", drivers)
-            turn = next(turn for turn in turns if turn in stalled.store.driven_turns)
-            self._lose_lock(stalled)
-            other_processes = [process for process in world.processes if process.alive and process is not stalled]
+            stalled_process = world.choices.of("process", drivers)
+            turn = next(turn for turn in turns if turn in stalled_process.store.driven_turns)
+            self._lose_lock(stalled_process)
+            other_processes = [
+                process for process in world.processes if process.alive and process is not stalled_process
+            ]
             other_process = world.choices.of("process", other_processes) if other_processes else world.new_process()
             self._for_turn("resume", other_process, turn)
 

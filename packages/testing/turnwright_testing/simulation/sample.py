@@ -53,8 +53,8 @@ def _value(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonVa
 
 
 def _object(schema: Schema, root: Schema, choices: Choices, depth: int) -> JsonValue:
-    required = schema.get("required")
-    required_names = set(required) if isinstance(required, list) else set()
+    names = schema.get("required")
+    required_names = set(names) if isinstance(names, list) else set()
     fields: dict[str, JsonValue] = {}
     for name, inner in _schema(schema.get("properties")).items():
         if name in required_names or (depth < _DEEPEST and choices.one_in("arguments", 3)):

@@ -178,8 +178,8 @@ class ClaimFacts(StoreFacts):
             await other_store.claim(
                 "t1", abandoned=AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1}))
             )
-        abandoned = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
-        assert (await other_store.claim("t1", abandoned=abandoned)).epoch == claim.epoch + 1
+        abandoned_drivers = AbandonedDrivers(frozenset({store.owner}), frozenset({claim.epoch - 1, claim.epoch}))
+        assert (await other_store.claim("t1", abandoned=abandoned_drivers)).epoch == claim.epoch + 1
 
     async def test_a_turn_may_be_made_for_others_to_drive(
         self, store: Store, other_store: Store, draft: Written

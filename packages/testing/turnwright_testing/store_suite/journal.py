@@ -75,12 +75,12 @@ class JournalFacts(StoreFacts):
 
     async def test_a_failed_append_writes_nothing(self, store: Store, draft: Written, claim: Claim) -> None:
         """An append after an outdated fact writes no facts and no status, and consumes nothing; its error names it."""
-        stale = replace(claim)
+        stale_claim = replace(claim)
         await store.post(InboxItem("t1", "abort", InboxKind.ABORT))
         await store.append(claim, draft.calls("read_file"), draft.status)
         before, status = list(draft.facts), draft.status
-        with pytest.raises(StoreError, match=rf"t1.* {stale.seq + 1}\b"):
-            await store.append(stale, draft.abort(), draft.status, ("abort",))
+        with pytest.raises(StoreError, match=rf"t1.* {stale_claim.seq + 1}\b"):
+            await store.append(stale_claim, draft.abort(), draft.status, ("abort",))
         assert await store.facts("t1") == list(enumerate(before, start=1))
         assert (await store.get("t1")).status == status
         assert [item.id for item in await store.inbox("t1")] == ["abort"]

@@ -43,8 +43,8 @@ class SessionFacts(StoreFacts):
         await _ended(store, "t1", "s1", age=_HOUR, title="The first prompt")
         await _paused(other_store, "t2", "s1")
         number = (await store.get("t2")).number
-        updated = (await store.get("t2")).updated_at
-        expected = SessionInfo("s1", "The first prompt", 2, NOW - _HOUR, updated, "t2", number)
+        updated_at = (await store.get("t2")).updated_at
+        expected = SessionInfo("s1", "The first prompt", 2, NOW - _HOUR, updated_at, "t2", number)
         assert await store.sessions() == await other_store.sessions() == [expected]
 
     async def test_a_session_has_no_open_turn_once_its_last_turn_has_ended(self, store: Store) -> None:

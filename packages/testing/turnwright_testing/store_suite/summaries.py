@@ -42,9 +42,9 @@ async def _ended(
     claim = await draft.create(store)
     await store.append(claim, draft.calls("look_up"), draft.status)
     (call,) = draft.machine.turn.batch
-    started = draft.machine.feed(CallStartedInput(call=call, elapsed=0.5))
+    start_facts = draft.machine.feed(CallStartedInput(call=call, elapsed=0.5))
     result = CallSettledInput(call=call, status=CallStatus.ERROR, result="wolverine missing", elapsed=0.75)
-    await store.append(claim, draft.keep([*started, *draft.machine.feed(result)]), draft.status)
+    await store.append(claim, draft.keep([*start_facts, *draft.machine.feed(result)]), draft.status)
     await store.append(claim, draft.answer(answer), draft.status)
     await store.release(claim)
 
@@ -201,8 +201,10 @@ class SummaryFacts(StoreFacts):
             assert [entry.row.id for page in pages for entry in page] == expected, order
             back = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL)
             assert [entry.row.id for entry in back] == expected[::-1], order
-            rest = await summaries.find(TurnFilter(), order=order, ascending=True, limit=_ALL, after=back[1].row.number)
-            assert rest == back[2:], order
+            later_page = await summaries.find(
+                TurnFilter(), order=order, ascending=True, limit=_ALL, after=back[1].row.number
+            )
+            assert later_page == back[2:], order
 
     async def test_agents_have_quantiles_endings_and_failures(self, store: Store) -> None:
         """Of ended turns. The median of an even number is the smaller value."""

@@ -70,9 +70,9 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of each thread."""
     log = _Log()
     read_event = decode_snake if is_snake(recording) else decode
-    cut = False
+    is_cut = False
     if recording.head.lstrip().startswith(b"["):
-        cut = yield from log.feed_list(recording)
+        is_cut = yield from log.feed_list(recording)
     else:
         for line in recording.lines():
             try:
@@ -89,7 +89,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
         raise UnreadableRecordingError("it has no event of a run")
     last = log.thread.finish()
     last.run_notes.unreadable_lines += log.unreadable
-    last.run_notes.cut = last.run_notes.cut or cut
+    last.run_notes.cut = last.run_notes.cut or is_cut
     yield last
 
 
@@ -244,20 +244,20 @@ class _Thread:
         self._ending = read_text(outcome) or "finished"
 
     def _text_event(self, event: Event) -> None:
-        own = read_text(event.message_id)
+        message_id = read_text(event.message_id)
         role = read_text(event.role)
         if event.type != "TEXT_MESSAGE_CONTENT" and role == "user":
-            if own not in self._replies:
+            if message_id not in self._replies:
                 self._reply = None
-                self._replies[own] = self._prompt = self.builder.user("", at=time_of(event))
+                self._replies[message_id] = self._prompt = self.builder.user("", at=time_of(event))
         elif event.type != "TEXT_MESSAGE_CONTENT" and role in {"system", "developer"}:
-            self._replies[own] = self.builder.system("", at=time_of(event))
-        elif own not in self._replies and (own or event.type == "TEXT_MESSAGE_START"):
+            self._replies[message_id] = self.builder.system("", at=time_of(event))
+        elif message_id not in self._replies and (message_id or event.type == "TEXT_MESSAGE_START"):
             has_content = self._reply is not None and bool(self._reply.message or self._reply.tool_calls)
             waiting = any(call.step is self._reply for call in self._calls.values())
-            self._replies[own] = self._assistant(event, new=has_content or waiting)
-            self._is_named = bool(own)
-        step = self._replies.get(own) or self._reply
+            self._replies[message_id] = self._assistant(event, new=has_content or waiting)
+            self._is_named = bool(message_id)
+        step = self._replies.get(message_id) or self._reply
         if step is not None and isinstance(step.message, str):
             step.message += read_text(event.delta)
 
@@ -272,10 +272,10 @@ class _Thread:
         return self._reply
 
     def _call_event(self, event: Event, kind: str) -> None:
-        own = read_text(event.tool_call_id)
-        if kind == "TOOL_CALL_CHUNK" and not own and self._calls:
-            own = next(reversed(self._calls))
-        call = self._calls.get(own)
+        message_id = read_text(event.tool_call_id)
+        if kind == "TOOL_CALL_CHUNK" and not message_id and self._calls:
+            message_id = next(reversed(self._calls))
+        call = self._calls.get(message_id)
         if call is None and kind in {"TOOL_CALL_START", "TOOL_CALL_CHUNK"} and read_text(event.tool_call_name):
             above = read_text(event.parent_message_id)
             step = self._replies.get(above) if above else None
@@ -284,31 +284,31 @@ class _Thread:
             if above:
                 self._replies.setdefault(above, step)
                 self._is_named = True
-            call = self._calls[own] = _OpenCall(read_text(event.tool_call_name), step, self._unreadable)
+            call = self._calls[message_id] = _OpenCall(read_text(event.tool_call_name), step, self._unreadable)
         if call is not None and kind in {"TOOL_CALL_ARGS", "TOOL_CALL_CHUNK"}:
             call.arguments.append(read_text(event.delta))
         elif kind == "TOOL_CALL_END":
-            self._end_call(own)
+            self._end_call(message_id)
         elif kind == "TOOL_CALL_RESULT":
-            self._end_call(own)
-            self._result(event, own)
+            self._end_call(message_id)
+            self._result(event, message_id)
 
-    def _result(self, event: Event, own: str) -> None:
+    def _result(self, event: Event, message_id: str) -> None:
         status = event.metadata.get("status") if isinstance(event.metadata, Mapping) else None
-        is_open = own in self.builder.open_calls
-        result = self.builder.result(own or None, content_of(event.content), ended=time_of(event))
+        is_open = message_id in self.builder.open_calls
+        result = self.builder.result(message_id or None, content_of(event.content), ended=time_of(event))
         notes = (result.extra and result.extra.turnwright) or ResultNotes()
         notes.status = "error" if status == "error" else "denied" if status in {"denied", "rejected"} else None
         notes.unreadable = not is_open and self._unreadable > 0
         self._reply = None
 
     def _end_calls(self, *, is_broken_off: bool = False) -> None:
-        for own in tuple(self._calls):
-            self._end_call(own, is_broken_off=is_broken_off)
+        for message_id in tuple(self._calls):
+            self._end_call(message_id, is_broken_off=is_broken_off)
 
-    def _end_call(self, own: str, *, is_broken_off: bool = False) -> None:
+    def _end_call(self, message_id: str, *, is_broken_off: bool = False) -> None:
         """Add a call whose arguments are complete; count one with a part that is lost."""
-        call = self._calls.pop(own, None)
+        call = self._calls.pop(message_id, None)
         if call is None:
             return
         arguments = "".join(call.arguments)
@@ -316,7 +316,7 @@ class _Thread:
         if incomplete or call.unreadable != self._unreadable:
             self._lose(call.step)
         else:
-            self.builder.call(own or None, call.name, arguments, step=call.step)
+            self.builder.call(message_id or None, call.name, arguments, step=call.step)
 
     def _lose(self, step: TrajectoryStep) -> None:
         notes = (step.extra and step.extra.turnwright) or StepNotes()
@@ -335,14 +335,14 @@ class _Thread:
         if self._prompt is not None and not self._prompt.message and latest >= 0:
             self._prompt.message = content_of(messages[latest].get("content"))
         for number, message in enumerate(messages):
-            own = read_text(message.get("id"))
+            message_id = read_text(message.get("id"))
             if message.get("role") == "tool":
                 self._answer(
                     read_text(message.get("toolCallId") or message.get("tool_call_id")),
                     content_of(message.get("content")),
                 )
             elif message.get("role") == "assistant" and number > latest and not self._streamed:
-                if own in self._known_ids:
+                if message_id in self._known_ids:
                     continue
                 step = self.builder.reply(content_of(message.get("content")))
                 for call in objects_of(message.get("toolCalls") or message.get("tool_calls")):
@@ -351,4 +351,4 @@ class _Thread:
                     name = read_text(fields.get("name"))
                     if name:
                         self.builder.call(read_text(call.get("id")) or None, name, fields.get("arguments"), step=step)
-            self._known_ids.add(own)
+            self._known_ids.add(message_id)

@@ -98,9 +98,9 @@ def _hosted_call(block: Mapping[str, JsonValue] | None) -> ResponseToolCall:
 
 def read_message(message: Message) -> RecordedReply[MessageReplyBuilder]:
     """Decode a message of the model that was recorded whole."""
-    recorded = RecordedReply(MessageReplyBuilder)
-    recorded.add({"type": "message", **fields_of(message)})
-    return recorded
+    recorded_reply = RecordedReply(MessageReplyBuilder)
+    recorded_reply.add({"type": "message", **fields_of(message)})
+    return recorded_reply
 
 
 def fields_of(message: Message) -> dict[str, Any]:

@@ -178,12 +178,12 @@ class _Chat:
             of_program = has_results or message.role == "system" or is_notice(text)
             (self.run.system if of_program else self.run.user)(text)
 
-    def add_reply(self, recorded: RecordedReply[MessageReplyBuilder]) -> None:
+    def add_reply(self, recorded_reply: RecordedReply[MessageReplyBuilder]) -> None:
         """Add a reply, with the results of the tools that the provider runs."""
-        reply = recorded.reply()
+        reply = recorded_reply.reply()
         self.ending = reply.finish_reason
         add_reply(self.run, reply)
-        self._add_results(recorded.builder.read_results())
+        self._add_results(recorded_reply.builder.read_results())
 
     def _add_results(self, results: Iterable[Block]) -> bool:
         """Add results of calls; False if there are none."""
@@ -248,10 +248,10 @@ class _Reader:
             self._end_stream()
 
     def _end_stream(self) -> None:
-        streamed, self._streamed = self._streamed, None
-        if streamed is not None:
-            response = streamed.reply().response
-            self._find_own_chat(response.model if response else None).add_reply(streamed)
+        stream, self._streamed = self._streamed, None
+        if stream is not None:
+            response = stream.reply().response
+            self._find_own_chat(response.model if response else None).add_reply(stream)
 
     def _begin_chat(self, model: str | None, name: str | None, system: Content = None) -> _Chat:
         chat = _Chat(model, name, system)
@@ -272,22 +272,22 @@ class _Reader:
         request = record.request or record.params or record.body or Request()
         request = request.body or request
         messages = request.messages or record.messages or []
-        continued = self._logged.take(map(_key, messages))
-        chat = continued.conversation or self._begin_chat(
+        continuation = self._logged.take(map(_key, messages))
+        chat = continuation.conversation or self._begin_chat(
             request.model or record.model, record.custom_id, request.system or record.system
         )
-        for message in messages[continued.messages :]:
+        for message in messages[continuation.messages :]:
             chat.add(message)
         response = record.response or record.result
         reply = response and (response.body or response.message or response)
         if reply and reply.content is not None:  # a reply may be empty
             reply.role = "assistant"
             chat.add(reply)
-            self._logged.keep(chat, continued.digest, [_key(reply)])
+            self._logged.keep(chat, continuation.digest, [_key(reply)])
             return
         if record.error or (response and response.error):
             chat.run.system(str(record.error or (response and response.error)), error=True)
-        self._logged.keep(chat, continued.digest)
+        self._logged.keep(chat, continuation.digest)
 
 
 def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
@@ -298,10 +298,10 @@ def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
     chat = _Chat(model, task.id, task.system)
     for message in trace.messages:
         chat.add(message)
-    rated = score.score is not None and score.max_score is not None
+    is_rated = score.score is not None and score.max_score is not None
     yield chat.run.finish(
         ending=None if trace.natural_stop is None else "natural stop" if trace.natural_stop else "max turns",
-        success=(score.score or 0) >= (score.max_score or 0) if rated else None,
+        success=(score.score or 0) >= (score.max_score or 0) if is_rated else None,
         totals=StepMetrics(trace.total_input_tokens, trace.total_output_tokens),
     )
 

@@ -40,8 +40,10 @@ class _Trajectories(Shape[list[Trajectory]]):
             return None
         agent = value.get("agent")
         about = {**_UNKNOWN, **agent} if isinstance(agent, Mapping) else _UNKNOWN
-        rest = {name: part for name, part in value.items() if name not in ("agent", "steps", "subagent_trajectories")}
-        run = _RUN.convert({**rest, "schema_version": VERSION, "agent": _UNKNOWN})
+        other_fields = {
+            name: part for name, part in value.items() if name not in ("agent", "steps", "subagent_trajectories")
+        }
+        run = _RUN.convert({**other_fields, "schema_version": VERSION, "agent": _UNKNOWN})
         if run is None:
             return None
         run.agent = _AGENT.convert(about) or run.agent

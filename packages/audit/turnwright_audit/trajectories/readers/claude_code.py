@@ -283,14 +283,14 @@ class _Session:
         threads = [thread for thread in self._threads.values() if thread.finish(self._lost_ids)]
         if not threads:
             raise EmptyRecordingError("it is a session without messages")
-        own = next((thread for thread in threads if thread.key is None), None)
+        own_thread = next((thread for thread in threads if thread.key is None), None)
         for thread in threads:
-            if thread is own or own is None:
+            if thread is own_thread or own_thread is None:
                 continue
             thread.run.finish(ending=thread.ending)
-            own.run.subagent(thread.run.trajectory)
+            own_thread.run.subagent(thread.run.trajectory)
         unreadable = max(self._unreadable - cut, 0)
-        for thread in threads if own is None else [own]:
+        for thread in threads if own_thread is None else [own_thread]:
             yield thread.run.finish(
                 ending=self._ending or thread.ending, cut=cut, unreadable_lines=unreadable, totals=self._totals
             )
@@ -354,8 +354,8 @@ class _Thread:
             self.run.user(
                 text_of(blocks_of(command.message.content if command.message else None)), at=command.timestamp
             )
-        recorded = read_message(message)
-        reply = recorded.reply()
+        recorded_reply = read_message(message)
+        reply = recorded_reply.reply()
         if message.model == _SYNTHETIC or record.is_api_error_message:
             self.run.system(reply.text, at=record.timestamp, error=record.is_api_error_message)
             self.ending = "api_error" if record.is_api_error_message else None
@@ -368,7 +368,7 @@ class _Thread:
                 self._calls.add(call.id)
                 add_call(self.run, step, call)
                 yield call
-        for block in recorded.builder.read_results():  # of tools that the server runs
+        for block in recorded_reply.builder.read_results():  # of tools that the server runs
             self.result(block, record.timestamp, None)
 
     def _step(self, record: _Record, message: Message, reply: ModelResponse) -> TrajectoryStep:

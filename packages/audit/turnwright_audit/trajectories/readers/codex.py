@@ -82,12 +82,12 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 def _events(recording: Recording) -> tuple[_Counted, bool]:
     """Return where tokens are counted, and whether events repeat the messages of the user."""
     count_place: _Counted = "nowhere"
-    replied = has_prompts = False
+    has_reply = has_prompts = False
     for line in recording.raw_lines():
         has_prompts = has_prompts or b'"user_message"' in line
         if count_place == "nowhere" and b'_token_usage"' in line:
-            count_place = "after" if replied else "before"
-        replied = replied or (b'"response_item"' in line and _REPLY.search(line) is not None)
+            count_place = "after" if has_reply else "before"
+        has_reply = has_reply or (b'"response_item"' in line and _REPLY.search(line) is not None)
         if has_prompts and count_place != "nowhere":
             break
     return count_place, has_prompts
@@ -214,8 +214,8 @@ class _Session:
             self.run.result(call, None, status="error", ended=at)
 
     def _result(self, item: Item, at: str | None) -> None:
-        text, failed = output_of(item.output if item.output is not None else item.tools)
-        self.run.result(item.call_id or item.id or "", text, status=status_of(text, failed=failed), ended=at)
+        text, has_failed = output_of(item.output if item.output is not None else item.tools)
+        self.run.result(item.call_id or item.id or "", text, status=status_of(text, failed=has_failed), ended=at)
         self._answered = True
 
     def _event(self, event: Item, at: str | None) -> None:

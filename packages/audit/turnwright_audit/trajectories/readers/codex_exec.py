@@ -156,27 +156,27 @@ class _Thread:
 
     def _call(self, item: Item, *, done: bool) -> None:
         names, output = _CALLS[item.type]
-        own = self._calls.get(item.id or "")
-        if own is None:
+        own_call = self._calls.get(item.id or "")
+        if own_call is None:
             of_server = item.type == "mcp_tool_call"
             name = item.tool if of_server else item.type
             if not name:
                 return
             arguments = item.arguments if of_server else {field: getattr(item, field) for field in names}
-            own = self.run.call(None, name, arguments, step=self._step()).tool_call_id
+            own_call = self.run.call(None, name, arguments, step=self._step()).tool_call_id
             if item.id:
-                self._calls[item.id] = own
-        if done and item.status != _RUNNING and own in self.run.open_calls:
+                self._calls[item.id] = own_call
+        if done and item.status != _RUNNING and own_call in self.run.open_calls:
             text = _words(getattr(item, output)) if output else ""
-            self.run.result(own, joined(text, _words(item.error)), status=_status(item))
+            self.run.result(own_call, joined(text, _words(item.error)), status=_status(item))
             self._answered = True
 
 
 def _status(item: Item) -> ResultStatus:
     if item.status == "declined":
         return "denied"
-    failed = item.status == "failed" or item.error is not None or item.exit_code not in (None, 0)
-    return "error" if failed else "ok"
+    has_failed = item.status == "failed" or item.error is not None or item.exit_code not in (None, 0)
+    return "error" if has_failed else "ok"
 
 
 def _words(value: object) -> str:

@@ -111,7 +111,7 @@ def joined(*parts: object) -> str:
 
 def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
     """Return the text of an output, and whether it says that the call failed."""
-    failed = None
+    has_failed = None
     if isinstance(output, str):
         inner = _shell_output(output)
         if inner is not None:
@@ -120,9 +120,9 @@ def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
         return output, None if match is None else match[1] != "0"
     if isinstance(output, dict):
         success = output.get("success")
-        failed = not success if isinstance(success, bool) else None
+        has_failed = not success if isinstance(success, bool) else None
         output = output.get("content", output)
-    return text_of(output) if isinstance(output, list) and output else json_text(output), failed
+    return text_of(output) if isinstance(output, list) and output else json_text(output), has_failed
 
 
 def _shell_output(output: str) -> tuple[str, bool | None] | None:

@@ -75,8 +75,8 @@ class Usage(Struct):
     @property
     def metrics(self) -> StepMetrics:
         """The tokens as those of a step."""
-        cached = (self.input_tokens_cache_read or 0) + (self.input_tokens_cache_write or 0)
-        prompt = self.total_tokens - self.output_tokens if self.total_tokens else self.input_tokens + cached
+        cached_tokens = (self.input_tokens_cache_read or 0) + (self.input_tokens_cache_write or 0)
+        prompt = self.total_tokens - self.output_tokens if self.total_tokens else self.input_tokens + cached_tokens
         return StepMetrics(prompt, self.output_tokens, self.input_tokens_cache_read)
 
 
@@ -183,9 +183,9 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     unreadable = sum(not _add(run, message, usage_by_message, attachments) for message in sample.messages or ())
     usages = [usage.metrics for usage in (sample.model_usage or {}).values()]
     last = run.steps[-1].tool_calls if run.steps else None
-    submitted = any(call.function_name == _TERMINAL for call in last or ())
+    has_submitted = any(call.function_name == _TERMINAL for call in last or ())
     return run.finish(
-        ending=_ending(sample) if not submitted or sample.limit or sample.error else _TERMINAL,
+        ending=_ending(sample) if not has_submitted or sample.limit or sample.error else _TERMINAL,
         success=_success(sample),
         unreadable_lines=unreadable,
         totals=StepMetrics.sum_of(usages) if usages else None,

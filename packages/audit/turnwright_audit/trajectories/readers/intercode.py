@@ -114,5 +114,5 @@ def _ending(actions: list[str], observations: int, summary: Summary, *, solved: 
         return "submitted"
     if solved:
         return "reward 1"
-    reached = summary.turns_max is not None and (summary.turns_taken or 0) >= summary.turns_max
-    return "cap" if reached else None
+    at_cap = summary.turns_max is not None and (summary.turns_taken or 0) >= summary.turns_max
+    return "cap" if at_cap else None

@@ -38,9 +38,9 @@ class Joined(Generic[T]):
 
     def keep(self, conversation: T, digest: int, reply: Iterable[Hashable] = ()) -> None:
         """Keep a conversation that has the messages of this digest, and a reply."""
-        unanswered = digest
+        open_digest = digest
         for key in reply:
             digest = hash((digest, key))
             self._replied[digest] = conversation
-        if digest == unanswered:
+        if digest == open_digest:
             self._unanswered[digest] = conversation

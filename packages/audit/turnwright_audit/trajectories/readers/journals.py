@@ -86,9 +86,9 @@ class _Journal:
 
         run = run_of(self.facts, turn=turn, journals=facts, damaged=self.damaged > 0)
         run.run_notes.unreadable_lines = self.damaged
-        damaged = any(journal.damaged for journal in (self, *below.values()))
+        is_damaged = any(journal.damaged for journal in (self, *below.values()))
         return TracedRun.of(
-            run, partial(_events, run, facts, self.facts), place="event", damage=DAMAGE if damaged else ""
+            run, partial(_events, run, facts, self.facts), place="event", damage=DAMAGE if is_damaged else ""
         )
 
 
@@ -103,10 +103,10 @@ def _events(run: Trajectory, journals: Journals, facts: list[Fact]) -> Iterator[
     """
     for trajectory in run.every():
         turn = trajectory.trajectory_id or ""
-        own = facts if trajectory is run else journals(turn) or ()
+        own_facts = facts if trajectory is run else journals(turn) or ()
         try:
             with reading(turn or "?"):
-                events = trace_of(turn, own)
+                events = trace_of(turn, own_facts)
         except UnreadableTurnError as error:
             raise UnreadableRecordingError(f"{error}: `turnwright replay` names the first wrong fact") from error
         yield from enumerate(events, start=1)
@@ -115,10 +115,10 @@ def _events(run: Trajectory, journals: Journals, facts: list[Fact]) -> Iterator[
 def _lines(recording: Recording) -> Iterator[Trajectory]:
     journals_read: list[_Journal] = []
     latest = 0
-    cut = False
+    is_cut = False
     for line in recording.lines():
         fields = read_object(line)
-        value, cut = fields or {}, fields is None
+        value, is_cut = fields or {}, fields is None
         seq, kind = value.pop("seq", None), value.pop("kind", None)
         for name in _EXPORTED:
             value.pop(name, None)
@@ -134,7 +134,7 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
         turn = journal.turn
         if journal.facts and turn not in inner:
             run = journal.run(turn, journals_by_turn.get)
-            run.run_notes.cut = run.run_notes.cut or (cut and journal is journals_read[-1])
+            run.run_notes.cut = run.run_notes.cut or (is_cut and journal is journals_read[-1])
             yield run
 
 

@@ -188,11 +188,11 @@ class _AgentChat(Chat):
 
     def _add_reply(self, message: AgentMessage, extra: Extra) -> None:
         self._replied = True
-        logged = extra.response or LoggedResponse()
-        stop = logged.choices[0].finish_reason if logged.choices else None
-        self.add(message, model=logged.model, usage=logged.usage, stop=stop)
+        response = extra.response or LoggedResponse()
+        stop = response.choices[0].finish_reason if response.choices else None
+        self.add(message, model=response.model, usage=response.usage, stop=stop)
         step = self.run.steps[-1]
-        step.timestamp = iso_time(logged.created or extra.timestamp)
+        step.timestamp = iso_time(response.created or extra.timestamp)
         if step.metrics is not None and step.metrics.cost_usd is None:
             step.metrics.cost_usd = extra.cost
         if message.tool_calls:
@@ -228,13 +228,13 @@ class _AgentChat(Chat):
             self.run.system(text)
 
     def _add_refused(self, extra: Extra) -> None:
-        logged = extra.response or LoggedResponse()
-        choice = logged.choices[0] if logged.choices else LoggedChoice()
+        response = extra.response or LoggedResponse()
+        choice = response.choices[0] if response.choices else LoggedChoice()
         text = extra.model_response or text_of(choice.message.content if choice.message else None)
-        metrics = read_chat_usage(logged.usage)
-        if logged.output:
-            text = text or "\n".join(text_of(item.content) for item in logged.output if item.type == "message")
-        self.run.reply(text, model=logged.model, metrics=metrics, stop_reason=choice.finish_reason)
+        metrics = read_chat_usage(response.usage)
+        if response.output:
+            text = text or "\n".join(text_of(item.content) for item in response.output if item.type == "message")
+        self.run.reply(text, model=response.model, metrics=metrics, stop_reason=choice.finish_reason)
         self._replied = True
 
     def _exit(self, text: str, extra: Extra) -> None:

@@ -73,9 +73,9 @@ class StreamedReply(RecordedReply[B]):
 
 def read_reply(builder: type[Builder], value: Mapping[str, Any]) -> ModelResponse:
     """Return a reply that was recorded whole."""
-    recorded = RecordedReply(builder)
-    recorded.add(value)
-    return recorded.reply()
+    recorded_reply = RecordedReply(builder)
+    recorded_reply.add(value)
+    return recorded_reply.reply()
 
 
 def add_reply(run: RunBuilder, reply: ModelResponse, *, at: str | None = None) -> TrajectoryStep:

@@ -200,9 +200,9 @@ class _Reader:
         return self._streamed is not None and bool(record.choices) and (record.id or None) == self._chunk_id
 
     def _end_stream(self) -> None:
-        streamed, self._streamed, self._chunk_id = self._streamed, None, None
-        if streamed is not None:
-            reply = streamed.reply()
+        stream, self._streamed, self._chunk_id = self._streamed, None, None
+        if stream is not None:
+            reply = stream.reply()
             self._begin_chat(Record(model=reply.response.model if reply.response else None)).add_reply(reply)
 
     def _begin_chat(self, record: Record, name: str | None = None) -> Chat:
@@ -240,19 +240,19 @@ class _Reader:
         response = record.response and (record.response.body or record.response)
         choices = (response and response.choices) or record.choices or [{}]
         reply, stop = _MESSAGE.convert(choices[0].get("message")), choices[0].get("finish_reason")
-        continued = self._logged.take(map(_key, messages))
-        chat = continued.conversation or self._begin_chat(record)
-        for message in messages[continued.messages :]:
+        continuation = self._logged.take(map(_key, messages))
+        chat = continuation.conversation or self._begin_chat(record)
+        for message in messages[continuation.messages :]:
             chat.add(message)
         if reply is not None:
             reply.role = "assistant"
             model, usage = (response and response.model) or record.model, (response and response.usage) or record.usage
             chat.add(reply, model=model, usage=usage, stop=stop)
-            self._logged.keep(chat, continued.digest, [_key(reply)])
+            self._logged.keep(chat, continuation.digest, [_key(reply)])
             return
         if record.error:
             chat.run.system(str(record.error), error=True)
-        self._logged.keep(chat, continued.digest)
+        self._logged.keep(chat, continuation.digest)
 
 
 def _key(message: Message) -> tuple[object, ...]:

@@ -194,10 +194,10 @@ class _Reader:
             self._end_stream()
 
     def _end_stream(self) -> None:
-        streamed, self._streamed = self._streamed, None
+        stream, self._streamed = self._streamed, None
         response, self._response = self._response, Response()
-        if streamed is not None:
-            self._add_logged(Request(), response, streamed.reply())
+        if stream is not None:
+            self._add_logged(Request(), response, stream.reply())
 
     def _add_fields(self, record: Record) -> None:
         if record.object == _RESPONSE or isinstance(record.output, list):
@@ -225,17 +225,19 @@ class _Reader:
         self._all.append(conversation)
         return conversation
 
-    def _add_logged(self, request: Request, response: Response | None, streamed: ModelResponse | None = None) -> None:
+    def _add_logged(
+        self, request: Request, response: Response | None, stream_response: ModelResponse | None = None
+    ) -> None:
         request = request.body or request
         response = response and (response.body or response)
         request_input = request.input
         items = [Item(role="user", content=request_input)] if isinstance(request_input, str) else request_input or []
         previous_id = request.previous_response_id or (response and response.previous_response_id)
-        continued = self._logged.take(key for item in items if (key := item.key))
+        continuation = self._logged.take(key for item in items if (key := item.key))
         conversation = self._by_id.get(previous_id or "")
         if conversation is None:
-            conversation = continued.conversation
-            items = _skip_items(items, continued.messages)
+            conversation = continuation.conversation
+            items = _skip_items(items, continuation.messages)
         if conversation is None:
             conversation = self._begin_conversation()
             conversation.run.trajectory.agent.model_name = request.model or (response.model if response else None)
@@ -244,10 +246,10 @@ class _Reader:
         conversation.extend(items)
         output = (response and response.output) or []
         if response is not None:
-            _add_response(conversation, response, streamed or read_response(_fields_of(response)))
+            _add_response(conversation, response, stream_response or read_response(_fields_of(response)))
             self._by_id[response.id or ""] = conversation
             self._by_id.pop("", None)
-        self._logged.keep(conversation, continued.digest, (key for item in output if (key := item.key)))
+        self._logged.keep(conversation, continuation.digest, (key for item in output if (key := item.key)))
 
 
 def _fields_of(response: Response) -> dict[str, Any]:

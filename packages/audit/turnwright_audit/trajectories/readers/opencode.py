@@ -128,18 +128,18 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 
 
 def _runs(values: Values[_Found]) -> Iterator[Trajectory]:
-    own = _Session(Info())
+    own_session = _Session(Info())
     for value in values:
         for record in value if isinstance(value, list) else [value]:
             if record.messages is None:
-                own.add_record(record)
+                own_session.add_record(record)
                 continue
             session = _Session(record.info or Info())
             for message in record.messages:
                 session.add(message)
             yield session.finish()
-    if own.run.steps:
-        yield own.finish()
+    if own_session.run.steps:
+        yield own_session.finish()
 
 
 class _Session:

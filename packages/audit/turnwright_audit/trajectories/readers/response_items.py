@@ -132,8 +132,8 @@ class Items:
         elif item.type == "mcp_approval_response":
             self._approve(item)
         elif item.type.endswith(_OUTPUT):
-            failed = item.status == "failed"
-            self.run.result(item.call_id or item.id, _text(item.output), status="error" if failed else None)
+            has_failed = item.status == "failed"
+            self.run.result(item.call_id or item.id, _text(item.output), status="error" if has_failed else None)
         elif item.role:
             text = text_of(item.content)
             _ = self.run.user(text) if item.role == "user" else self.run.system(text)
@@ -149,9 +149,9 @@ class Items:
         if item.call_id is None and item.status not in _RUNNING:
             values = (item.output, item.outputs, item.results, item.result)
             value = next((value for value in values if value is not None), None)
-            failed = item.error is not None or item.status in _FAILED
+            has_failed = item.error is not None or item.status in _FAILED
             text = _text(item.error if value is None else value)
-            self.run.result(call_id or call.tool_call_id, text, status="error" if failed else "ok")
+            self.run.result(call_id or call.tool_call_id, text, status="error" if has_failed else "ok")
 
     def _approve(self, item: Item) -> None:
         request = self._approvals.pop(item.approval_request_id or "", None)

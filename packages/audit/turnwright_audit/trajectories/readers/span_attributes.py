@@ -95,7 +95,7 @@ def metrics(span: Span) -> StepMetrics | None:
     completion = span.number(
         "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens", "llm.token_count.completion"
     )
-    cached = span.number(
+    cached_tokens = span.number(
         "gen_ai.usage.cache_read.input_tokens",
         "gen_ai.usage.details.cache_read_tokens",
         "gen_ai.usage.cache_read_input_tokens",
@@ -105,9 +105,9 @@ def metrics(span: Span) -> StepMetrics | None:
     if cost is None:
         parts = [span.number(f"gen_ai.usage.{direction}_cost") for direction in ("input", "output")]
         cost = sum(part or 0.0 for part in parts) if any(part is not None for part in parts) else None
-    if prompt is completion is cached is cost is None:
+    if prompt is completion is cached_tokens is cost is None:
         return None
-    tokens = [None if count is None else int(count) for count in (prompt, completion, cached)]
+    tokens = [None if count is None else int(count) for count in (prompt, completion, cached_tokens)]
     return StepMetrics(prompt_tokens=tokens[0], completion_tokens=tokens[1], cached_tokens=tokens[2], cost_usd=cost)
 
 
@@ -128,9 +128,9 @@ def arguments(span: Span) -> JsonValue:
     if not isinstance(value, dict):
         return arguments
     if "kwargs" in value and "args" in value:  # smolagents
-        keyword_values, rest = value["kwargs"], value["args"]
+        keyword_values, positional_values = value["kwargs"], value["args"]
         keyword_values = keyword_values if isinstance(keyword_values, dict) else {}
-        return {**keyword_values, "args": rest} if rest else keyword_values
+        return {**keyword_values, "args": positional_values} if positional_values else keyword_values
     return value
 
 

@@ -113,8 +113,10 @@ def said(value: Mapping[str, JsonValue]) -> Said:
     texts: list[str] = []
     content = next((value[key] for key in ("parts", "contents", "content") if value.get(key)), None)
     thoughts = _parts(content, message, texts)
-    more = value.get("additional_kwargs")  # of LangChain
-    call_list = as_value(value.get("tool_calls") or (more.get("tool_calls") if isinstance(more, Mapping) else None))
+    more_fields = value.get("additional_kwargs")  # of LangChain
+    call_list = as_value(
+        value.get("tool_calls") or (more_fields.get("tool_calls") if isinstance(more_fields, Mapping) else None)
+    )
     for call in call_list if isinstance(call_list, list) else ():
         _call(call, message)
     if "tool.name" in value:
@@ -217,12 +219,12 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
 
 def _listed(tree: dict[str, JsonValue]) -> list[JsonValue]:
     """Return the values of an object whose keys are numbers, and so at every depth."""
-    numbered = sorted(
+    numbered_values = sorted(
         (int(key), value)
         for key, value in tree.items()
         if key.isdecimal() and len(key) < _LONGEST_NUMBER and isinstance(value, dict)
     )
-    return [_nested(value) for _, value in numbered]
+    return [_nested(value) for _, value in numbered_values]
 
 
 def _nested(tree: JsonValue) -> JsonValue:
@@ -260,7 +262,7 @@ def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:
             thoughts.append(read_text(part.get("content") or part.get("thinking") or part.get("text")))
         else:
             texts.append(read_text(part.get("text") or part.get("content")))
-    return [thought for thought in thoughts if thought]
+    return [text for text in thoughts if text]
 
 
 def _plain_text(value: JsonValue) -> str:
@@ -282,5 +284,5 @@ def _call(value: "JsonValue | Mapping[str, JsonValue]", message: Said) -> None:
         return
     keys = ("arguments", "input", "args", "tool.args", "function.arguments")
     arguments = next((value[key] for key in keys if key in value), None)
-    own = value.get("id") or value.get("toolUseId") or value.get("toolCallId") or value.get("call_id")
-    message.calls.append(SaidCall(own if isinstance(own, str) else None, name, arguments))
+    call_id = value.get("id") or value.get("toolUseId") or value.get("toolCallId") or value.get("call_id")
+    message.calls.append(SaidCall(call_id if isinstance(call_id, str) else None, name, arguments))

@@ -59,8 +59,8 @@ def _read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A
     dump = SpanDump(recording)
     traces: dict[str, dict[str, Span]] = {}
     for number, span in enumerate(dump):
-        own = span if span.id else span._replace(id=f"#{number}")
-        traces.setdefault(span.trace, {})[own.id] = own  # one that was exported twice is one
+        own_span = span if span.id else span._replace(id=f"#{number}")
+        traces.setdefault(span.trace, {})[own_span.id] = own_span  # one that was exported twice is one
     latest: Trajectory | None = None
     while traces:
         trace = next(iter(traces))
@@ -104,10 +104,10 @@ class _Trace:
         scope.builder.trajectory.session_id = self.session() or None
         scope.take(self.roots)
         root_span = next((span for span in self.roots if not span.parent), None)
-        failed = root_span is not None and root_span.error is not None
+        has_failed = root_span is not None and root_span.error is not None
         return scope.builder.finish(
-            ending=None if root_span is None else "error" if failed else scope.finish or "ended",
-            success=False if failed else None,
+            ending=None if root_span is None else "error" if has_failed else scope.finish or "ended",
+            success=False if has_failed else None,
         )
 
     def builder(self, agent: Span, format: str) -> RunBuilder:  # noqa: A002 (the name of the format)
@@ -151,7 +151,7 @@ class _Scope:
 
     def take(self, spans: list[Span]) -> None:
         """Add the steps of these spans and of those inside them, in the order of time."""
-        own: list[Span] = []
+        own_spans: list[Span] = []
         agents: list[Span] = []
         waiting = list(reversed(spans))
         while waiting:
@@ -161,14 +161,14 @@ class _Scope:
             if kind == "agent":
                 agents.append(span)
                 if self._is_inner(span):
-                    own.append(span)
+                    own_spans.append(span)
                     continue
             elif kind is not None:
-                own.append(span)
+                own_spans.append(span)
                 inner = [] if kind == "tool" else self._beside(inner)
             waiting.extend(reversed(inner))
-        own.sort(key=lambda span: (span.start, span.end))
-        for span in own:
+        own_spans.sort(key=lambda span: (span.start, span.end))
+        for span in own_spans:
             kind = self.trace.kinds[span.id]
             if kind == "model":
                 self._model_call(span)
@@ -283,16 +283,20 @@ class _Scope:
         if not self.builder.steps:
             self.builder.user(self._input(), at=iso_time(span.start))
         name, arguments = read.tool_name(span), read.arguments(span)
-        own = read.call_id(span)
-        call = self._open.get(own) if own else None
+        call_id = read.call_id(span)
+        call = self._open.get(call_id) if call_id else None
         if call is None:
             waiting = (open_call for open_call in self._open.values() if open_call.function_name == name)
             call = next(
-                (waiting_call for waiting_call in waiting if not own or waiting_call.tool_call_id in self._nameless),
+                (
+                    waiting_call
+                    for waiting_call in waiting
+                    if not call_id or waiting_call.tool_call_id in self._nameless
+                ),
                 None,
             )
         if call is None:
-            call = self._call(own or None, name, arguments)
+            call = self._call(call_id or None, name, arguments)
         elif not call.arguments and call.extra is None:  # some frameworks record the arguments only here
             arguments_read = as_value(arguments)
             call.arguments = arguments_read if isinstance(arguments_read, dict) else {}

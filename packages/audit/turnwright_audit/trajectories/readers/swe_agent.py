@@ -154,8 +154,8 @@ def _add_history(run: RunBuilder, history: list[HistoryMessage]) -> None:
             if not message.tool_calls:
                 _add_command(run, step, message.action or "")
         elif message.role == "tool" or (message.role == "user" and run.open_calls):
-            for own in message.tool_call_ids or (message.tool_call_id,):
-                run.result(own, text)
+            for call_id in message.tool_call_ids or (message.tool_call_id,):
+                run.result(call_id, text)
         elif message.role == "user":
             run.user(text)
         elif message.role:

@@ -191,5 +191,5 @@ def _ending(document: Document, run: RunBuilder) -> str | None:
     if document.final_result and _NO_STEPS_LEFT in document.final_result:
         return "max_steps"
     calls = run.steps[-1].tool_calls if run.steps else None
-    done = bool(calls) and any(call.function_name == _DONE for call in calls or ())
-    return _DONE if done else None
+    is_done = bool(calls) and any(call.function_name == _DONE for call in calls or ())
+    return _DONE if is_done else None
