@@ -138,9 +138,9 @@ class NoOutputError(TurnwrightError):
 class InvalidAnswerError(TurnwrightError):
     """An answer to an interrupt that is not open or does not accept it. The message lists the open interrupts.
 
-    Of a result, `interrupt` may be the call or its key, and `subject` is then "call", which begins the message.
-    `is_unfit`: the answer itself is wrong, and another one would be accepted. `is_refused`: the app does not authorize
-    it.
+    `why` is the message without the interrupt. Of a result, `interrupt` may be a call or its key, and `subject`, which
+    begins the message, is then "call". `is_unfit`: the answer itself is wrong, and another one would be accepted.
+    `is_refused`: the app does not authorize it.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class InvalidAnswerError(TurnwrightError):
     ) -> None:
         is_open = f"open: {', '.join(interrupts)}" if interrupts else "none is open"
         super().__init__(f"{subject} {interrupt!r:.300}: {why} ({is_open})")
-        self.interrupt = interrupt
+        self.interrupt, self.why = interrupt, why
         self.interrupts = tuple(interrupts)
         self.is_unfit, self.is_refused = is_unfit, is_refused
 

@@ -250,18 +250,17 @@ def parse_answer(
     takes = ANSWERABLE[open_interrupt.kind]
     reply = answer if isinstance(answer, Answer) else _read_reply(open_interrupt, answer, ids)
     if reply.decision not in (takes if reply.given is None else DECISIONS[open_interrupt.kind]):
-        decision = reply.decision if isinstance(answer, Answer) else repr(answer)
+        decision = reply.decision if isinstance(answer, Answer) else f"{answer!r:.80}"
         words = _words_of_refusal(open_interrupt.kind, decision)
-        raise InvalidAnswerError(interrupt, words, ids)
+        raise InvalidAnswerError(interrupt, words, ids, is_unfit=True)
     _check_always(open_interrupt, reply, ids)
     if reply.given is not None:
         _check_result(open_interrupt, reply, reply.given, ids)
     try:
         reply.text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidAnswerError(
-            interrupt, f"its text has half a surrogate pair at character {error.start}", ids
-        ) from None
+        why = f"its text has half a surrogate pair at character {error.start}"
+        raise InvalidAnswerError(interrupt, why, ids, is_unfit=True) from None
     if reply.decision is Decision.APPROVE and open_interrupt.is_shared:
         _check_approver(open_interrupt, by, ids)
     return reply if reply.arguments is None else _change_arguments(open_interrupt, reply, reply.arguments, tools, ids)
@@ -293,7 +292,7 @@ def _check_always(interrupt: Interrupt, reply: Answer, ids: Sequence[str]) -> No
     """Raise `InvalidAnswerError` for an answer that may not cover equal calls."""
     is_plain = reply.decision is Decision.APPROVE and reply.arguments is None
     if reply.always and not (is_plain and interrupt.may_cover_equal_calls):
-        raise InvalidAnswerError(interrupt.id, _NO_ALWAYS, ids)
+        raise InvalidAnswerError(interrupt.id, _NO_ALWAYS, ids, is_unfit=True)
 
 
 def _check_approver(interrupt: Interrupt, by: str, ids: Sequence[str]) -> None:
@@ -309,9 +308,10 @@ def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, J
     try:
         arguments = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        raise InvalidAnswerError(interrupt, f"the changed arguments are not a JSON object: {error}", ids) from None
+        why = f"the changed arguments are not a JSON object: {error}"
+        raise InvalidAnswerError(interrupt, why, ids, is_unfit=True) from None
     if not isinstance(arguments, dict):
-        raise InvalidAnswerError(interrupt, "the changed arguments are not a JSON object", ids)
+        raise InvalidAnswerError(interrupt, "the changed arguments are not a JSON object", ids, is_unfit=True)
     return cast("dict[str, JsonValue]", arguments)
 
 
@@ -324,27 +324,26 @@ def _change_arguments(
 ) -> Answer:
     """Return the approval with its arguments, if they are not the asked ones. Raises `InvalidAnswerError`."""
     if interrupt.kind is not InterruptKind.APPROVAL or reply.decision is not Decision.APPROVE:
-        raise InvalidAnswerError(interrupt.id, "only the approval of a call may change its arguments", ids)
+        why = "only the approval of a call may change its arguments"
+        raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
     if not isinstance(new_arguments, Mapping):
-        raise InvalidAnswerError(
-            interrupt.id, f"the changed arguments are not a JSON object: {new_arguments!r:.80}", ids
-        )
+        why = f"the changed arguments are not a JSON object: {new_arguments!r:.80}"
+        raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
     if deeper_than(dict(new_arguments), MOST_NESTED):
         why = f"the changed arguments nest more than {MOST_NESTED} lists and objects"
-        raise InvalidAnswerError(interrupt.id, why, ids)
+        raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
     try:
         arguments = json.loads(json.dumps(thaw(new_arguments), allow_nan=False, ensure_ascii=False).encode())
         if _canonical(arguments) == _canonical(thaw(interrupt.arguments or {})):
             return replace(reply, arguments=None)
         if interrupt.is_shared:
-            raise InvalidAnswerError(interrupt.id, _SAME_ARGUMENTS, ids)
+            raise InvalidAnswerError(interrupt.id, _SAME_ARGUMENTS, ids, is_unfit=True)
         tool = tools.get(interrupt.tool)
         if tool is not None:
             tool.parse(arguments)
     except (ToolError, TypeError, ValueError) as error:
-        raise InvalidAnswerError(
-            interrupt.id, f"the changed arguments do not fit {interrupt.tool}: {error}", ids
-        ) from None
+        why = f"the changed arguments do not fit {interrupt.tool}: {error}"
+        raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True) from None
     if tool is None:
         why = f"its arguments cannot be changed here, because this process has no tool {interrupt.tool!r} that checks"
         why += " them: answer where the turn's tools are, or name them with --tools, and sub-agents with --agents"

@@ -264,6 +264,8 @@ def refusal_of(error: Exception) -> RefusedRequestError:
     status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
     if status == _SERVER_FAULT:
         _LOG.error("a request failed", exc_info=error)
+    if isinstance(error, InvalidAnswerError) and error.is_unfit:
+        why = f"{why}: {error.why}"
     return RefusedRequestError(status, why)
 
 

@@ -81,7 +81,8 @@ def test_unfit_answer_is_refused_with_the_accepted_forms(kind: InterruptKind, an
     assert refused.value.interrupts == ("it-1", "other-1")
     assert str(refused.value).endswith("(open: it-1, other-1)")
     article = "an" if kind[0] in "aeiou" else "a"
-    assert f"{article} {kind} takes " in str(refused.value)
+    assert f"{article} {kind} takes " in refused.value.why
+    assert refused.value.is_unfit
 
 
 def test_unknown_interrupt_is_refused_with_the_open_interrupts() -> None:
@@ -89,8 +90,9 @@ def test_unknown_interrupt_is_refused_with_the_open_interrupts() -> None:
         InvalidAnswerError, match=r"interrupt 'it-2': no such interrupt is open \(open: it-1, other-1\)"
     ):
         parse_answer(pending(K.APPROVAL), "it-2", True)
-    with pytest.raises(InvalidAnswerError, match="none is open"):
+    with pytest.raises(InvalidAnswerError, match="none is open") as refused:
         parse_answer((), "it-1", True)
+    assert not refused.value.is_unfit
 
 
 @pytest.mark.parametrize("kind", list(InterruptKind))

@@ -127,6 +127,8 @@ async def test_text_answers_an_approval_with_yes_or_no_only(engine: Engine, clie
     task = await send(client, "approve", context="c1")
     for text in ("maybe", "", "yes please", '{"amount": 5000}'):
         await refused(engine, client, "SendMessage", {"message": message(text, task=task["id"])}, -32602)
+    unfit = await call(client, "SendMessage", {"message": message("maybe", task=task["id"])})
+    assert "an approval takes yes or no, always" in unfit.json()["error"]["message"]
     several = await send(client, "both", context="c2")
     await refused(engine, client, "SendMessage", {"message": message("yes", task=several["id"])}, -32602)
 

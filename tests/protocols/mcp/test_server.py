@@ -277,4 +277,7 @@ async def test_call_waits_for_the_approvals_of_others() -> None:
 
 async def test_answer_that_does_not_fit_is_refused_in_words(engine: Engine) -> None:
     async with client_of(engine, Person("perhaps")) as client:
-        assert text_of(await call(client, "approve")) == "the answer does not fit an open question of the turn"
+        assert text_of(await call(client, "approve")) == (
+            "the answer does not fit an open question of the turn:"
+            " an approval takes yes or no, always or JSON arguments, not 'perhaps'"
+        )

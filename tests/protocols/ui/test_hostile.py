@@ -131,7 +131,8 @@ async def test_forged_approvals_are_refused(engine: Engine, client: Client) -> N
     ):
         await refused(engine, client, {"id": "c1", "messages": [approval(identifier)]}, status)
         await refused(engine, client, {"id": "c1", "answers": {identifier: True}}, status)
-    await refused(engine, client, {"id": "c1", "answers": {open_id: "perhaps"}}, 409)
+    unfit = await refused(engine, client, {"id": "c1", "answers": {open_id: "perhaps"}}, 409)
+    assert "an approval takes yes or no, always or JSON arguments, not 'perhaps'" in unfit.text
 
 
 async def test_approval_of_another_chat_is_refused(engine: Engine, client: Client) -> None:

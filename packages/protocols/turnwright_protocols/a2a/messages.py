@@ -155,7 +155,7 @@ def _answer(interrupt: Interrupt, value: JsonValue, ids: Sequence[str]) -> str |
             return Answer(Decision.APPROVE) if is_approved else reject(reason)
     if (settlement := read_settlement(interrupt, value, ids)) is not None:
         return settlement
-    raise InvalidAnswerError(interrupt.id, "its answer has another form", ids)
+    raise InvalidAnswerError(interrupt.id, "its answer has another form", ids, is_unfit=True)
 
 
 def _describe(interrupt: Interrupt) -> JsonValue:

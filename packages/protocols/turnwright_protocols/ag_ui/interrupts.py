@@ -127,7 +127,8 @@ def _answer(interrupt: Interrupt, payload: object, ids: Sequence[str]) -> str | 
     if (settlement := read_settlement(interrupt, payload, ids)) is not None:
         return settlement
     schema = json.dumps(_schema(interrupt))
-    raise InvalidAnswerError(interrupt.id, f"its payload does not fit its responseSchema, {schema}", ids)
+    why = f"its payload does not fit its responseSchema, {schema}"
+    raise InvalidAnswerError(interrupt.id, why, ids, is_unfit=True)
 
 
 def _schema(interrupt: Interrupt) -> dict[str, JsonValue]:
