@@ -8,6 +8,7 @@ import anyio.lowlevel
 from typing_extensions import override
 
 from turnwright import Agent, Engine, Later, StoreError, ToolContext, Usage, agent_tool, tool
+from turnwright.journal.answers import Authorize
 from turnwright.model import ModelError, ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.store import Claim, MemoryStore, NewTurn, SessionInfo, Status, Store, TurnRow
 from turnwright_states import Cause, Finish
@@ -175,7 +176,9 @@ async def settle_job(engine: Engine) -> None:
                     return
 
 
-def make_engine(store: str | Store = "memory:") -> Engine:
+def make_engine(store: str | Store = "memory:", *, authorize: Authorize | None = None) -> Engine:
     """Make an engine that runs the subject."""
     model = ScriptedModel(reply, repeat=True, stream_calls=True, name="subject")
-    return Engine(model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store, poll_interval=0.02)
+    return Engine(
+        model=model, tools=TOOLS, agents=[AGENT, HELPER], store=store, poll_interval=0.02, authorize=authorize
+    )

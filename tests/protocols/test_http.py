@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
 from turnwright.agent import Agent
-from turnwright.errors import ConfigError, StoreError, TurnNotFoundError
+from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnNotFoundError
 from turnwright_protocols.http import (
     Access,
     Bounds,
@@ -222,6 +222,8 @@ async def test_session_of_a_named_user_is_out_of_reach_without_the_name() -> Non
         (RefusedRequestError(418, "tea"), 418),
         (HTTPException(401, "who are you"), 401),
         (TurnNotFoundError("t"), 404),
+        (InvalidAnswerError("approval-1", "it was answered before", []), 409),
+        (InvalidAnswerError("approval-1", "not at secret-host.internal", [], is_refused=True), 403),
         (StoreError("postgres at secret-host.internal"), 500),
         (ConfigError("no model at secret-host.internal"), 500),
         (RuntimeError("secret-host.internal"), 500),

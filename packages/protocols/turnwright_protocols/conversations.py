@@ -25,6 +25,10 @@ from turnwright_states import facts as f
 _PATIENCE: Final = 10.0
 _PAUSE: Final = 0.05
 
+#: Why an answer is refused, for the client.
+UNFIT_ANSWER: Final = "the answer does not fit an open question of the turn"
+NOT_AUTHORIZED: Final = "the app does not let you answer this"
+
 AnswerValue = str | bool | Answer
 #: Chooses the interrupts of a pause that the client can answer.
 Choose = Callable[[Sequence[Interrupt]], Sequence[Interrupt]]

@@ -40,6 +40,7 @@ from turnwright.runtime.engine import Engine
 from turnwright.tools.later import ExternalTool
 
 from .client_tools import ToolDeclaration
+from .conversations import NOT_AUTHORIZED, UNFIT_ANSWER
 
 _LOG = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ _REFUSED: Final[Mapping[type[Exception], tuple[int, str]]] = {
     TurnBusyError: (409, "the conversation is busy: a turn of it is running"),
     TurnAlreadyEndedError: (409, "the turn has ended: send a new message"),
     TurnConflictError: (409, "a turn with this id exists already, with another request"),
-    InvalidAnswerError: (409, "the answer does not fit an open question of the turn"),
+    InvalidAnswerError: (409, UNFIT_ANSWER),
 }
 
 
@@ -261,6 +262,8 @@ def refusal_of(error: Exception) -> RefusedRequestError:
         return error
     if isinstance(error, HTTPException):
         return RefusedRequestError(error.status_code, error.detail, headers=error.headers)
+    if isinstance(error, InvalidAnswerError) and error.is_refused:
+        return RefusedRequestError(403, NOT_AUTHORIZED)
     status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
     if status == _SERVER_FAULT:
         _LOG.error("a request failed", exc_info=error)

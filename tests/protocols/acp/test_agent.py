@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.protocols.ag_ui.test_properties import played, told
 from tests.protocols.subject import AGENT, HELPER, HOST, UnreachableStore, make_engine, settle_job
 
-from turnwright import Engine, Outcome
+from turnwright import Answering, Engine, Outcome
 from turnwright.message import FilePart
 from turnwright_protocols.acp import AcpAgent
 from turnwright_protocols.acp.prompt import read_prompt
@@ -197,6 +197,16 @@ async def test_other_error_is_logged_and_not_sent(caplog: pytest.LogCaptureFixtu
     with pytest.raises(RequestError) as failure:
         await agent.list_sessions()
     assert HOST not in json.dumps(failure.value.to_error_obj())
+
+
+async def test_answer_that_the_app_refuses_is_refused() -> None:
+    async def authorize(_: Answering) -> bool:
+        return False
+
+    async with make_engine(authorize=authorize) as engine:
+        agent, _ = await connect(engine)
+        with pytest.raises(RequestError, match="the app does not let you answer this"):
+            await say(agent, await begin(agent), "approve")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from turnwright._base.background_task import background_task, spawn
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, InvalidAnswerError
 from turnwright.journal.questions import words
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
@@ -29,6 +29,8 @@ from turnwright.store import TurnRow
 from turnwright.transcript.events import FactEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import (
+    NOT_AUTHORIZED,
+    UNFIT_ANSWER,
     AnswerValue,
     PausedTurn,
     abort_turn,
@@ -75,6 +77,8 @@ def _hiding_faults(handle: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitabl
             return await handle(*values, **options)
         except RequestError:
             raise
+        except InvalidAnswerError as error:
+            raise RequestError(_INVALID_PARAMS, NOT_AUTHORIZED if error.is_refused else UNFIT_ANSWER) from None
         except Exception as error:  # noqa: BLE001 (the client gets words of ours)
             _LOG.warning("a request failed", exc_info=error)
             raise RequestError(_INTERNAL, "that is not possible here now: see the log of the agent") from None
