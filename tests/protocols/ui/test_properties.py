@@ -1,14 +1,18 @@
 """The chunks of any turn are a valid stream; live, replayed and cut at a pause they make the same message."""
 
 from collections.abc import Sequence
+from typing import Final
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.protocols.ag_ui.test_properties import Told, pausing, played, told
 
+from turnwright import Usage
+from turnwright.model import ModelResponse, ResponseToolCall
 from turnwright.transcript.events import TurnEvent, TurnPausedEvent
 from turnwright_protocols.ui import ChunkEncoder
 from turnwright_protocols.ui.messages import closed_in, turn_messages
+from turnwright_states.inputs import Finish
 from turnwright_testing import Scenario
 
 from .chat_page import ChatPage, Json
@@ -29,7 +33,21 @@ def comparable(parts: Sequence[Json]) -> list[Json]:
     return [part for part in public_parts if part.get("errorText") != "the call was withdrawn"]
 
 
+#: A reply that was cut off in its second call, of which the stream had more than the reply has.
+CUT_OFF: Final = Scenario(
+    script=(
+        ModelResponse(
+            text="Done.",
+            calls=(ResponseToolCall("look", {"path": "a"}), ResponseToolCall("look", None)),
+            finish=Finish.LENGTH,
+            usage=Usage(input_tokens=1, output_tokens=1),
+        ),
+    )
+)
+
+
 @given(played)
+@example(CUT_OFF)
 def test_live_and_replayed_streams_make_the_same_message(scenario: Scenario) -> None:
     for turn in told(scenario):
         live, replayed = [message_of(turn, events)["parts"] for events in (turn.live, turn.journal)]

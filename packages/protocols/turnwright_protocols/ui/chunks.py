@@ -177,6 +177,10 @@ class ChunkEncoder:
                 yield from self._write(i.TextStartItem(item.message, kind))
                 yield from self._write(i.TextDeltaItem(item.message, kind, text))
                 yield from self._write(i.TextEndItem(item.message, kind))
+        if self._resets:
+            for call in item.calls:  # valid calls keep their place before those that follow
+                self._streamed[call.id] = call.name
+                yield self._tool("tool-input-start", call.id, **self._named(call.name))
 
     def _announce(self, call: str, name: str, arguments: JsonValue) -> Chunk:
         return self._tool("tool-input-available", call, input=arguments, **self._named(name))
