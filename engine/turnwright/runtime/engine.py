@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
+    AsyncExitStack,
     asynccontextmanager,
     contextmanager,
     suppress,
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypedD
 import anyio
 from pydantic import JsonValue
 
-from turnwright._base.background_task import NO_CONTEXT, background_task
+from turnwright._base.background_task import background_task
 from turnwright._base.blocks import AsyncBlock, AsyncValues, Block, async_block
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
@@ -466,10 +467,11 @@ class Engine(Generic[DepsT]):
         self._work.listener = listener
         await self._subscribe()
         poller = self._wait_poller()
-        async with (
-            background_task(self._deliver_always) if self._subscribers else NO_CONTEXT,
-            background_task(self._poll_always, poller) if poller.is_needed else NO_CONTEXT,
-        ):
+        async with AsyncExitStack() as tasks:
+            for name in self._subscribers:  # a slow one holds up none of the others
+                await tasks.enter_async_context(background_task(self._deliver_always, name))
+            if poller.is_needed:
+                await tasks.enter_async_context(background_task(self._poll_always, poller))
             await self._runtime.run_worker(stopping)
 
     @overload
@@ -596,10 +598,14 @@ class Engine(Generic[DepsT]):
         Returns the number of those that were delivered. A failed one is delivered again after a second, then after
         twice as long each time, at most an hour, for 3 days. Raises `StoreError`.
         """
+        await self._subscribe()
+        return await self._deliver(self._subscribers)
+
+    async def _deliver(self, subscribers: Mapping[str, Subscriber]) -> int:
+        """Deliver the notices that are due to these subscribers. Return the number of those that were delivered."""
         if self._outbox is None:
             return 0
-        await self._subscribe()
-        return await deliver_notices(self._open_store, self._outbox, self._subscribers, self._call, self.setup.now)
+        return await deliver_notices(self._open_store, self._outbox, subscribers, self._call, self.setup.now)
 
     async def _call(self, name: str, subscriber: Subscriber, notice: Notice) -> object:
         """Call a subscriber in a task of its own. Raises `HookFailedError`."""
@@ -614,11 +620,11 @@ class Engine(Generic[DepsT]):
             await self._outbox.subscribe([*self._subscribers])
             self._is_subscribed = True
 
-    async def _deliver_always(self) -> None:
-        """Deliver notices until canceled, as a worker does."""
+    async def _deliver_always(self, name: str) -> None:
+        """Deliver notices to a subscriber until canceled, as a worker does."""
         while True:
             try:
-                await self.deliver()
+                await self._deliver({name: self._subscribers[name]})
                 await self._report_outbox()
             except StoreError as error:
                 _LOG.warning("no notice is delivered until the store can be reached again: %s", error)

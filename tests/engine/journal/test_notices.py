@@ -176,6 +176,25 @@ async def test_worker_delivers_notices(app: App) -> None:
     assert app.kinds == ["ended"]
 
 
+async def test_slow_subscriber_holds_up_no_other() -> None:
+    """The first one waits for the notice of the second."""
+    is_received = anyio.Event()
+
+    async def wait(_: Notice) -> None:
+        await is_received.wait()
+
+    async def receive(_: Notice) -> None:
+        is_received.set()
+
+    async with Engine(model=ScriptedModel("Done."), subscribers={"a": wait, "b": receive}) as engine:
+        await engine.run(AGENT, "Go.")
+        with anyio.fail_after(10):
+            async with anyio.create_task_group() as group:
+                group.start_soon(engine.run_worker)
+                await is_received.wait()
+                group.cancel_scope.cancel()
+
+
 async def test_worker_reports_the_outbox_to_the_telemetry(app: App) -> None:
     """A gauge needs no query of its own; a telemetry that fails stops no delivery."""
     counts: list[tuple[int, int]] = []
