@@ -60,6 +60,13 @@ async def run_both(first: Awaitable[A], second: Callable[[], Awaitable[B]]) -> t
     return result, results[0]
 
 
+def first_error(error: BaseException) -> BaseException:
+    """Return the error, or the first one of a group that is not a group itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class _NoContext:
     """A context that does nothing. It may be entered any number of times."""
 

@@ -7,7 +7,7 @@ from typing import Final
 import anyio
 from pydantic import JsonValue
 
-from turnwright._base.background_task import background_task
+from turnwright._base.background_task import background_task, first_error
 from turnwright._base.words import show_value, text_of
 from turnwright.errors import HookFailedError
 from turnwright.message import FilePart, ToolResultPart
@@ -168,7 +168,7 @@ class InputGuardrails:
                     for guardrail in tuple(self._unpassed):
                         group.start_soon(self._check_beside, guardrail, reviewed)
             except BaseExceptionGroup as errors:
-                raise _first(errors) from None
+                raise first_error(errors) from None
             finish.set()
 
         async with background_task(check):
@@ -283,11 +283,3 @@ def _have_passed(segment: Segment) -> bool:
 def _is_blank(reply: ModelRepliedInput) -> bool:
     """Return whether a reply will be a failed attempt, which waits for no guardrail."""
     return not reply.calls and is_blank(reply.text)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Return the first error that is not a group."""
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -1,6 +1,6 @@
 """The chart as it is for one agent: the rows that its turns can take, and the tools at each row."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from turnwright_proof.draw.agent_picture import agent_picture, some_names
@@ -39,11 +39,9 @@ def agent_chart(certificate: Certificate, rules: RuleList = NO_RULES, *, synthes
     `rules` are the agent's. `synthesis` says that the app makes answers from the results of tools.
     """
     team = certificate.sub_agents
-    below = {} if team is None else {agent.tool: agent for agent in team.agents}
-    calls = () if team is None else team.calls
     code = certificate.code or _UNKNOWN
     limits = limits_of(certificate.bounds)
-    abilities = _under(_abilities(code, calls, below, synthesis=synthesis), rules)
+    abilities = _under(_abilities(code, () if team is None else team.agents, synthesis=synthesis), rules)
     rows = rows_of(limits, abilities)
     picture = agent_picture(rows.rows, rows.ends, limits, _beside(code, rules))
     return AgentChart(certificate.agent, limits, rows, picture, rules)
@@ -54,14 +52,12 @@ def limits_of(bounds: Iterable[CertifiedBound]) -> Limits:
     return Limits.model_validate({setting.field: setting.value for bound in bounds for setting in bound.settings})
 
 
-def _abilities(
-    code: CertifiedCode, calls: Sequence[str], below: Mapping[str, CertifiedSubAgent], *, synthesis: bool
-) -> Abilities:
+def _abilities(code: CertifiedCode, sub_agents: Sequence[CertifiedSubAgent], *, synthesis: bool) -> Abilities:
     tools = code.tools
     return Abilities(
         tools=tools is None or any(not tool.delegates for tool in tools),
-        delegates=bool(calls),
-        asks=code.may_ask or any(_may_ask(below[name]) for name in _reached(calls, below)),
+        delegates=bool(sub_agents),
+        asks=code.may_ask or any(map(_may_ask, sub_agents)),
         direct=tools is None or any(tool.returns_direct for tool in tools),
         typed=code.typed,
         reviews=code.reviews,
@@ -96,16 +92,6 @@ def _may_ask(sub_agent: CertifiedSubAgent) -> bool:
     limits = limits_of(sub_agent.bounds)
     loops = limits.doom_response == "ask" and limits.shortest_loop is not None
     return loops or (sub_agent.code or _UNKNOWN).may_ask
-
-
-def _reached(calls: Sequence[str], below: Mapping[str, CertifiedSubAgent]) -> set[str]:
-    """Return the sub-agents that these calls lead to, themselves included."""
-    reached_names: set[str] = set()
-    level = set(calls)
-    while level:
-        reached_names |= level
-        level = {name for caller in level for name in below[caller].calls} - reached_names
-    return reached_names
 
 
 def _beside(code: CertifiedCode, rules: RuleList) -> dict[int, str]:

@@ -15,6 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 from msgspec import structs
 
+from turnwright._base.background_task import first_error
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
 from turnwright.driver.hooks.asking import call_function
@@ -210,8 +211,8 @@ class Rehearsal:
             if isinstance(error, BaseExceptionGroup):
                 passed_on, _ = error.split((ConfigError, KeyboardInterrupt))
                 if passed_on is not None:
-                    raise _first(passed_on) from error
-                error = _first(error)
+                    raise first_error(passed_on) from error
+                error = first_error(error)
             if isinstance(error, BlockedLoopError):  # noted as a hang
                 return
             self._note(self._subject(), "the engine raises", f"the engine raises {type(error).__name__}: {error}")
@@ -574,7 +575,3 @@ def _together(visits: Visits) -> list[list[int]]:
 def _first_answer(interrupt: Interrupt) -> Answer:
     """Return the first decision that an interrupt takes."""
     return Answer(ANSWERABLE[interrupt.kind][0], "yes")
-
-
-def _first(error: BaseException) -> BaseException:
-    return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
