@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -469,8 +470,8 @@ def test_effect_before_a_question_that_is_repeated_is_a_fault(guarded: bool, cou
     assert guarded or str(report.fault).startswith(f"hold: call call00001 changes {place} (")
 
 
-def test_note_before_a_question_is_judged_by_its_invariant() -> None:
-    """A test may note each time that a person is to be asked."""
+def test_note_before_a_question_is_judged_by_the_invariants() -> None:
+    """A test may note each time that a person is to be asked. A note that no invariant reads is worth a warning."""
 
     @tool
     async def hold(ctx: ToolContext) -> str:
@@ -481,11 +482,17 @@ def test_note_before_a_question_is_judged_by_its_invariant() -> None:
     def invariant_asked() -> None:
         assert not [name for name in BOOKINGS if not name]
 
+    def invariant_of_other_data() -> None:
+        assert UUID_OF_A_RESULT
+
     module = here()
     vars(module).update(BOOKINGS=BOOKINGS)
     desk = Desk(Agent(name="Desk"), (hold,), modules=(module,), reset=BOOKINGS.clear)
-    assert str(fuzz_desk(desk, examples=10, seed=1).fault).startswith("hold: call call00001 changes BOOKINGS (")
+    assert " changes BOOKINGS (" in str(fuzz_desk(desk, examples=10, seed=1).fault)
     assert fuzz_desk(replace(desk, invariants=(invariant_asked,)), examples=10, seed=1).fault is None
+    report = fuzz_desk(replace(desk, invariants=(invariant_of_other_data,)), examples=10, seed=1)
+    assert report.fault is None
+    assert "hold changes BOOKINGS before its question, and again when it is answered" in report.reached.warn()
 
 
 class Account:
@@ -524,6 +531,79 @@ def test_person_may_answer_another_text_than_a_choice() -> None:
     assert fault_of(order_tea).startswith("order_tea: raises KeyError: ")
 
 
+@pytest.mark.parametrize("is_released", [False, True])
+def test_failed_call_that_makes_later_calls_fail_is_a_fault(is_released: bool) -> None:
+    """A busy flag that an error leaves set. A call that fails beside it, and a tool that counts mistakes, do not."""
+    desk_state = {"busy": False, "mistakes": 0}
+
+    @tool
+    async def scan(page: Literal[1, 2]) -> str:
+        """Scan a page, of which there is one."""
+        if desk_state["busy"]:
+            raise ToolError("the scanner is busy")
+        desk_state["busy"] = True
+        await anyio.sleep(1)
+        desk_state["busy"] = page > 1 and not is_released
+        if page > 1:
+            raise ToolError("there is one page")
+        return "scanned"
+
+    @tool
+    async def unlock(pin: Literal[1, 2]) -> str:
+        """Unlock a door, which three mistakes lock for ever."""
+        desk_state["mistakes"] += pin > 1
+        if desk_state["mistakes"] > 2:
+            raise ToolError("the door is locked")
+        if pin > 1:
+            raise ToolError("a wrong PIN")
+        return "unlocked"
+
+    report = fuzz_desk(
+        Desk(Agent(name="Desk"), (scan, unlock), reset=lambda: desk_state.update(busy=False, mistakes=0)),
+        examples=100,
+        seed=1,
+    )
+    assert (report.fault is None) is is_released
+    why = "call call00001 fails (there is one page), and later calls only because of it: the scanner is busy"
+    assert is_released or str(report.fault) == f"scan: {why}"
+
+
+async def send_mail() -> None:
+    """Send a mail."""
+
+
+@tool
+async def close_ticket() -> str:
+    """Close a ticket, and forget to wait for the mail."""
+    send_mail()  # type: ignore[unused-coroutine]  # the mistake
+    return "closed"
+
+
+@tool(name="close_all")
+def close_in_thread() -> str:
+    """Close all tickets, and forget the mail."""
+    send_mail()  # type: ignore[unused-coroutine]  # the mistake
+    return "closed"
+
+
+@before_tool
+async def mail_first(_ctx: ToolContext, _call: CallView) -> None:
+    """Forget to wait for the mail."""
+    send_mail()  # type: ignore[unused-coroutine]  # the mistake
+
+
+def build_with_forgetful_hook(**parts: Unpack[EngineParts]) -> Engine[None]:
+    return Engine(hooks=[mail_first], **parts)
+
+
+def test_coroutine_that_nothing_awaits_is_a_fault() -> None:
+    """The fault names the tool or the hook."""
+    text = "the coroutine send_mail is never awaited (test_desk.py:"
+    assert fault_of(close_ticket).startswith(f"close_ticket: {text}")
+    assert fault_of(close_in_thread).startswith(f"close_all: {text}")
+    assert fault_of(book, build=build_with_forgetful_hook).startswith(f"mail_first: {text}")
+
+
 LOCKS: Final = (
     *(asyncio.Lock, threading.Lock, anyio.Lock),
     *(asyncio.Semaphore, partial(threading.BoundedSemaphore, 2), partial(anyio.Semaphore, 1)),
@@ -550,7 +630,7 @@ def test_lock_that_an_error_keeps_is_a_fault(
         return "printed"
 
     report = fuzz_desk(Desk(Agent(name="Desk"), (print_page,), modules=(module,)), examples=20, seed=1)
-    assert str(report.fault).startswith("print_page: call call00001 acquires LOCKS.printer, raises ToolError, and does")
+    assert str(report.fault).startswith("print_page: ")
     assert len(report.case) == 1
 
 
@@ -713,9 +793,12 @@ UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
         ({"type": "string"}, {}, ("your order is no-4711.",), "no-4711"),
         ({"type": "string"}, {"modules": (module_with(ORDERS={"C3": ("ann", 50)}),)}, (), "C3"),
         ({"type": "integer"}, {"modules": (module_with(MOST=(77,)),)}, (), 78),
+        ({"type": "integer"}, {"modules": (module_with(MOST=77.0),)}, (), 78),
+        ({"type": "number"}, {"modules": (module_with(MOST=Decimal("7.5")),)}, (), 8.5),
         ({"type": "string"}, {"modules": (module_with(__name__=__name__, SHOP=Shop()),)}, (), "S-7"),
         ({"type": "string", "format": "uuid"}, {}, (f'["{UUID_OF_A_RESULT}"]',), UUID_OF_A_RESULT),
         ({"type": "string"}, {"agent": Agent(name="Desk", instructions="Orders are like D-12.")}, (), "D-12"),
+        ({"type": "string", "format": "date-time"}, {}, (), "2025-12-31T23:30:00Z"),
         ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
         ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),
         ({"type": "string"}, {"values": {str: st.just("E7")}}, (), "E7"),
@@ -742,7 +825,7 @@ def test_accepted_arguments_are_values_under_their_names() -> None:
     """
     domain = Domain(Desk(Agent(name="Desk", instructions="Orders are like G-2 or H-3.")), 1)
     domain.texts.clear()
-    domain.accept({"order_id": "G-2", "order": "I-4", "note": "H-3"})
+    domain.accept("cancel", {"order_id": "G-2", "order": "I-4", "note": "H-3"})
     arguments = Arguments(domain, Random(1), Memory())  # noqa: S311 (repeatable, not secret)
     schema: dict[str, JsonValue] = {
         "type": "object",
@@ -806,6 +889,29 @@ def test_person_interjects_while_a_call_runs(text: str, ending: str) -> None:
     visit = Visit(replies=(asks_for(("book", {"room": "red"})),), interjection=(1, text))
     assert_case(make_desk(book, invariants=(invariant_turn,)), (visit,))
     assert turns == [ending]
+
+
+@pytest.mark.parametrize(("text", "results"), [("", ["printed"]), (None, [])])
+def test_aborted_call_gets_time_to_finish_or_none(text: str | None, results: list[str]) -> None:
+    """A call that is canceled has time to clean up, in either case."""
+    prints: list[str] = []
+    clean: list[bool] = []
+
+    @tool
+    async def print_page() -> str:
+        """Print a page."""
+        try:
+            await anyio.sleep(0.5)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.sleep(0.5)
+            clean.append(True)
+        prints.append("printed")
+        return "printed"
+
+    visit = Visit(replies=(asks_for(("print_page", {})),), interjection=(1, text))
+    assert_case(Desk(Agent(name="Desk"), (print_page,)), (visit,))
+    assert (prints, clean) == (results, [True])
 
 
 def test_module_states_the_desk(tmp_path: Path) -> None:

@@ -267,7 +267,7 @@ def test_failing_case_is_written_to_a_file(cli: "Cli") -> None:
 def test_warning_of_a_rehearsal_is_an_error_with_strict(cli: "Cli") -> None:
     """The hook never decides anything."""
     hook = "@before_tool\nasync def silent(ctx, call):\n    return None\n\nDESK = Agent(hooks=[silent], "
-    source = DESK.replace("nights <= 7", "nights > -100").replace("DESK = Agent(", hook)
+    source = DESK.replace("nights <= 7", "nights > -float('inf')").replace("DESK = Agent(", hook)
     cli.write("desk.py", source.replace("import Agent", "import Agent, before_tool"))
     options = ("fuzz", "--agents", "desk.py:DESK", "--seed", "1", "--examples", "5")
     output = cli.run(*options)

@@ -29,11 +29,13 @@ _ANSWERS: Final = 0.25
 _REPEATS: Final = 0.15
 _TWICE: Final = 0.2
 _LOOPS: Final = 0.08
+#: How often a model makes only calls that succeeded earlier, after its first ones.
+_KNOWS: Final = 0.15
 #: How often a process dies, and visits begin together.
 _DIES: Final = 0.2
 _TOGETHER: Final = 0.1
 #: How often the person aborts a turn while a call runs, or says something.
-_INTERJECTS: Final = 0.08
+_INTERJECTS: Final = 0.12
 #: The calls among which a process dies, or a person interjects.
 _MOST_CALLS: Final = 3
 _TEXTS: Final = ("yes", "no", "")
@@ -65,6 +67,8 @@ class Chance:
         self._repeats: dict[int, float] = {}
         self._prompts = desk.prompts or (_PLAIN, _PLAIN, *TEXTS)
         self.visits = tuple(self._visit(place) for place in range(self._random.choice(_VISITS)))
+        #: The visits whose model, after its first calls, makes only calls that succeeded earlier.
+        self._knowing = {place for place in range(len(self.visits)) if self._random.random() < _KNOWS}
 
     def _visit(self, place: int) -> Visit:
         random, desk = self._random, self._desk
@@ -73,7 +77,7 @@ class Chance:
         is_together = place > 0 and random.random() < _TOGETHER
         session = f"together-{place}" if is_together else f"person-{person + 1}-{random.choice('ab')}"
         dies = not is_together and random.random() < _DIES
-        interjection = (random.randint(1, _MOST_CALLS), random.choice(("", random.choice(self._prompts).strip())))
+        interjection = (random.randint(1, _MOST_CALLS), random.choice(("", None, random.choice(self._prompts).strip())))
         return Visit(
             prompt=random.choice(self._prompts),
             metadata=desk.metadata[person],
@@ -92,6 +96,9 @@ class Chance:
         offered_tools = [spec for spec in request.tools if spec.name != OUTPUT_TOOL]
         if not offered_tools or ((number > 0 or not visit.endless) and random.random() < _ANSWERS):
             return self._answer(request)
+        last_tool = self._last[place].calls[0].name if place in self._last else ""
+        if place in self._knowing and (known_calls := self._domain.accepted_calls[last_tool]):
+            return asks_for((last_tool, random.choice(known_calls)))
         if place in self._last and random.random() < self._repeats.get(place, _REPEATS):
             return self._last[place]
         calls = [self._call(random.choice(offered_tools)) for _ in range(random.choice(_CALLS))]
@@ -163,7 +170,8 @@ class Chance:
             return settled(self._arguments.draw(interrupt.schema))
         return settled(self._random.choice(TEXTS))
 
-    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
+    def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
         """Remember the values of a result, and those of the arguments."""
         self._memory.add(result)
-        self._domain.accept(accepted_arguments)
+        if accepted_arguments is not None:
+            self._domain.accept(tool, accepted_arguments)

@@ -5,11 +5,14 @@ and constants, with the numbers next to them), from the agent's own texts, and f
 """
 
 import json
+import math
 import re
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime
+from decimal import Decimal
 from enum import Enum
 from pathlib import Path
 from random import Random
@@ -77,10 +80,12 @@ class Domain:
         world += [word for text in (*texts, *desk.prompts) for word in _WORD.findall(text)]
         world += [constant for tool in desk.tools for constant in _constants_of(tool)]
         self.texts = list(dict.fromkeys(value for value in world if isinstance(value, str)))
-        whole = [value for value in world if isinstance(value, int)]
-        self.numbers = sorted({near for value in (*whole, *_LARGE) for near in (value - 1, value, value + 1)})
+        numbers = [int(value) if value == int(value) else value for value in world if not isinstance(value, str)]
+        self.numbers = sorted({near for value in (*numbers, *_LARGE) for near in (value - 1, value, value + 1)})
         #: The arguments of calls that succeeded, in this case and in those before it.
         self.accepted = Memory()
+        #: Of each tool, the arguments of calls that succeeded, and may succeed in other cases too.
+        self.accepted_calls: defaultdict[str, list[JsonObject]] = defaultdict(list)
         self._vocabulary: set[JsonValue] = {*self.texts, *self.numbers}
         self._pools: dict[str, list[object]] = {}
         self._strategies: dict[str, ChosenValues] = {}
@@ -95,11 +100,15 @@ class Domain:
             self._vocabulary |= {value for _, value in _leaves("", values)}
         return self._pools[key]
 
-    def accept(self, arguments: JsonObject) -> None:
+    def accept(self, tool: str, arguments: JsonObject) -> None:
         """Note the arguments of a call that succeeded, apart from those of results, which other cases do not have."""
-        for name, value in _leaves("", arguments):
-            if value in self._vocabulary:
-                self.accepted.add_value(name, value)
+        leaves = [*_leaves("", arguments)]
+        known_leaves = [(name, value) for name, value in leaves if value in self._vocabulary]
+        for name, value in known_leaves:
+            self.accepted.add_value(name, value)
+        calls = self.accepted_calls[tool]
+        if all(leaf in known_leaves or not leaf[0] for leaf in leaves) and arguments not in calls[:_MOST]:
+            calls.append(arguments)
 
     def result(self, tool: str) -> list[JsonValue] | None:
         """Return results of a tool, drawn of the user's strategy for `tool.result`; None without one."""
@@ -262,8 +271,8 @@ def _leaves(name: str, data: JsonValue | JsonObject) -> Iterator[tuple[str, str 
         yield name, data
 
 
-def _values_in(module: ModuleType, modules: Collection[str]) -> Iterator[str | int]:
-    """Return the texts and whole numbers of a module: of its data, and of the code of its functions."""
+def _values_in(module: ModuleType, modules: Collection[str]) -> Iterator[str | float]:
+    """Return the texts and numbers of a module: of its data, and of the code of its functions."""
     classes = [value for value in vars(module).values() if isinstance(value, type)]
     own_classes = [value for value in classes if value.__module__ == module.__name__]
     for name, value in (item for names in (module, *own_classes) for item in vars(names).items()):
@@ -276,8 +285,8 @@ def _values_in(module: ModuleType, modules: Collection[str]) -> Iterator[str | i
             yield from _plain(value, 0, modules)
 
 
-def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator[str | int]:
-    """Return the texts and whole numbers of a value; `modules` have the classes into whose objects it looks."""
+def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator[str | float]:
+    """Return the texts and numbers of a value; `modules` have the classes into whose objects it looks."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, date):
@@ -286,8 +295,8 @@ def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator
         return
     if isinstance(value, str | UUID):
         yield from [str(value)] if 0 < len(str(value)) <= _LONGEST else []
-    elif isinstance(value, int):
-        yield value
+    elif isinstance(value, int | float | Decimal):
+        yield from [value if isinstance(value, int) else float(value)] if math.isfinite(value) else []
     else:
         for item in _items(value, modules):
             yield from _plain(item, depth + 1, modules)
@@ -307,14 +316,14 @@ def _items(value: object, modules: Collection[str]) -> Sequence[object]:
     return [*getattr(value, "__dict__", {}).values()] if type(value).__module__ in modules else ()
 
 
-def _constants_of(tool: Tool) -> Iterator[str | int]:
+def _constants_of(tool: Tool) -> Iterator[str | float]:
     for function in tool.functions:
         code = getattr(function, "__code__", None)
         if isinstance(code, CodeType):
             yield from _constants(code, getattr(function, "__doc__", None))
 
 
-def _constants(code: CodeType, doc: str | None) -> Iterator[str | int]:
+def _constants(code: CodeType, doc: str | None) -> Iterator[str | float]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _constants(constant, None)

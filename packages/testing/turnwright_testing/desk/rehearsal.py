@@ -43,6 +43,7 @@ from .desk import Desk
 from .hang_watch import BlockedLoopError, HangWatch, daemon_threads
 from .locks import free_locks, held_locks
 from .own_words import OwnWords
+from .unawaited import unawaited_coroutines
 from .visit import Reply, Visit, Visits
 from .watched_tool import ToolWatch, place_in_threads, place_of_frame, waiting_functions
 from .world import grown, sizes_of
@@ -59,6 +60,9 @@ _NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
 #: Seconds beyond the longest time limit of a tool, after which a turn without a new fact hangs.
 _BEYOND: Final = 60.0
 _COVERED: Final = "a call that `always` covers"
+#: How a call ends that may leave something behind, and how many later calls must fail because of it.
+_FAILED: Final = (CallStatus.ERROR, CallStatus.ABORTED)
+_LATER: Final = 2
 #: The most seconds that a thread gets to end.
 _REST: Final = 0.5
 
@@ -92,7 +96,7 @@ class Guest(Protocol):
         """Return the answers at a pause of the visit, the `number`-th from 0."""
         ...
 
-    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
+    def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
         """Take note of the result of a call, and of its arguments if it succeeded."""
         ...
 
@@ -114,7 +118,7 @@ class Script:
         script = answers[number] if number < len(answers) else {}
         return {interrupt.id: script.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
-    def hear(self, result: str, accepted_arguments: JsonObject) -> None:
+    def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
         """Do nothing: a script learns nothing."""
 
 
@@ -139,7 +143,7 @@ class Rehearsal:
         self._own_words = OwnWords()
         self._checks = Checks(desk.invariants, reached, self._own_words)
         self._disk: Store = MemoryStore()
-        self._tool_watch = ToolWatch(desk, self._note)
+        self._tool_watch = ToolWatch(desk, self._note, reached.warnings)
         self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
         self._agent = without_models(desk.agent)
         self._agents = [
@@ -162,6 +166,8 @@ class Rehearsal:
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
         self._arguments: dict[tuple[str, str], JsonObject] = {}
+        #: The calls that ran beside others.
+        self._parallel: set[tuple[str, str]] = set()
         #: The tools of the calls that an approval of an equal call covers.
         self._covered: dict[tuple[str, str], str] = {}
         self._interrupted: _Crash | None = None
@@ -173,6 +179,8 @@ class Rehearsal:
     def play(self) -> "Rehearsal":
         """Play the case from the beginning of the outside world. Raises `ConfigError` for a desk that cannot run."""
         self._play_visits()
+        if all(visit.dies_at is None for visit in self.visits):  # else calls may have failed whose results are lost
+            self._compare_skipped()
         is_suspicious = self.faults or any(status is CallStatus.ERROR for status, _ in self.results.values())
         if self._covered and is_suspicious and not self._answers_covered:
             self._compare_covered()
@@ -197,12 +205,41 @@ class Rehearsal:
             self._reached.warnings[f"{', '.join(tools)}: {name} needs ctx.answers, but {_COVERED} has none"] = None
         self.faults = [fault for fault in self.faults if fault.kind not in notes]
 
+    def _compare_skipped(self) -> None:
+        """Play the case without a failed call after which its tool only fails, always for one other reason.
+
+        A later call that then succeeds fails because of it: it leaves something behind, such as a busy flag.
+        """
+        for tool in {self._facts.tool(*key): None for key in self.results}:
+            calls = [key for key in self.results if self._facts.tool(*key) == tool]
+            failed = next((key for key in calls if self.results[key][0] in _FAILED), None)
+            later_calls = calls[calls.index(failed) + 1 :] if failed else []
+            results = {self.results[key] for key in later_calls}
+            alone = [key for key in later_calls if key not in self._parallel]
+            if failed is None or len(alone) < _LATER or len(results) > 1 or self.results[failed] in results:
+                continue
+            ((status, text),) = results
+            if status is CallStatus.ERROR and self._succeeds_without(failed, alone[0]):
+                why = f"call {failed[1]} fails ({self.results[failed][1]}), and later calls only because of it: {text}"
+                self._note(tool, "makes later calls fail", why)
+
+    def _succeeds_without(self, skipped: tuple[str, str], later_call: tuple[str, str]) -> bool:
+        """Whether a later call succeeds in the same case if an earlier one does nothing but fail."""
+        replay = Rehearsal(self._desk, Script(tuple(self.visits)), Reached(), patience=self._patience)
+        replay._tool_watch.skipped = skipped
+        replay._play_visits()
+        return replay.results.get(later_call, (CallStatus.ERROR, ""))[0] is CallStatus.OK
+
     def _play_visits(self) -> None:
         self._let_threads_end()
         self._desk.reset()
         locks = held_locks(self._desk.modules)
         try:
-            with self._watch.alarm(), daemon_threads():
+            with (
+                self._watch.alarm(),
+                daemon_threads(),
+                unawaited_coroutines(self._desk.files, self._note_unawaited),
+            ):
                 options = {"loop_factory": self._watch.make_loop}
                 anyio.run(self._play, backend="asyncio", backend_options=options)
         except (ConfigError, KeyboardInterrupt):
@@ -392,6 +429,8 @@ class Rehearsal:
     def _start(self, turn: str, fact: f.CallStarted) -> None:
         """Note the start of a call."""
         tool = self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
+        if len(self._open_calls) > 1:
+            self._parallel.update(self._open_calls)
         if any("approval" in decision for decision in fact.decisions):
             self._covered[turn, fact.call] = tool
             if self._answers_covered:
@@ -402,13 +441,14 @@ class Rehearsal:
 
     def _settle(self, turn: str, fact: f.CallSettled) -> None:
         """Note the result of a call."""
-        self._act(turn, self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call)))
+        tool = self._open_calls.pop((turn, fact.call), self._facts.tool(turn, fact.call))
+        self._act(turn, tool)
         if fact.status is CallStatus.ABORTED:
             self._let_threads_end()
         self._compare_world(turn, fact.call, fact.status)
         self.results[turn, fact.call] = fact.status, fact.result
-        accepted_arguments = self._arguments.get((turn, fact.call), {}) if fact.status is CallStatus.OK else {}
-        self._guest.hear(fact.result, accepted_arguments)
+        accepted_arguments = self._arguments.get((turn, fact.call)) if fact.status is CallStatus.OK else None
+        self._guest.hear(tool, fact.result, accepted_arguments)
 
     def _interject(self, turn: str) -> None:
         """Let the person say something, or abort the turn, while the call runs that has started."""
@@ -505,6 +545,12 @@ class Rehearsal:
         place = place_of_frame(frame, self._desk.files)
         return {place.rpartition(" in ")[2]: place} if place else waiting_functions(self._desk.files)
 
+    def _note_unawaited(self, coroutine: str, functions: Sequence[str], place: str) -> None:
+        tools = {function.__name__: tool.name for tool in self._desk.tools for function in tool.functions}
+        works = dict.fromkeys(work.tool for work in self._tool_watch.running.values())
+        names = [tools[name] for name in functions if name in tools] or functions or [self._subject(works or None)]
+        self._note(names[-1], "is never awaited", f"the coroutine {coroutine} is never awaited ({place})")
+
     def _note(self, subject: str, kind: str, detail: str, *, is_timed: bool = False) -> None:
         if not any(fault.kind == kind for fault in self.faults):
             self.faults.append(Fault(subject, kind, detail, is_timed))
@@ -558,7 +604,9 @@ def _results_in(messages: Sequence[Message]) -> Counter[tuple[str, str, str]]:
     return Counter((part.name, part.call, part.text) for part in parts if isinstance(part, ToolResultPart))
 
 
-async def _interject(engine: Engine[None], turn: str, text: str) -> None:
+async def _interject(engine: Engine[None], turn: str, text: str | None) -> None:
+    if text is None:  # the batch at work has its own value, so that a canceled call has the usual time to clean up
+        structs.force_setattr(engine.setup, "cancel_grace", 0.0)
     with suppress(TurnAlreadyEndedError):
         await (engine.steer(turn, text) if text else engine.abort(turn))
 

@@ -51,7 +51,7 @@ def _size(case: Visits) -> tuple[int, ...]:
     calls = [call for reply in replies if isinstance(reply, ModelResponse) for call in reply.calls]
     # Without `endless`, a visit has at least one more reply, and the answer after it.
     count = len(replies) + sum(2 * visit.endless for visit in case)
-    events = sum((visit.dies_at or 0) + (visit.interjection or (0, ""))[0] for visit in case)
+    events = sum((visit.dies_at or 0) + (visit.interjection or (0, None))[0] for visit in case)
     flags = events + sum(visit.together for visit in case)
     prompts = sum(visit.prompt != _PLAIN.prompt for visit in case)
     answers = sum(len(answers) for visit in case for answers in visit.answers)

@@ -29,8 +29,10 @@ class Visit:
     """The process dies before the result of this call is recorded, counted from 1, and another one resumes the turn.
 
     Visits that begin together do not die."""
-    interjection: tuple[int, str] | None = None
-    """While this call runs, counted from 1, the person says this, or aborts the turn if the text is empty."""
+    interjection: tuple[int, str | None] | None = None
+    """While this call runs, counted from 1, the person says this, or aborts the turn if the text is empty.
+
+    None aborts the turn, too, and the calls get no time to finish."""
     endless: bool = False
     """Whether the last reply is repeated for ever."""
     together: bool = False

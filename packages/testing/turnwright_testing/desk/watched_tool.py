@@ -26,7 +26,6 @@ from turnwright_states.limits import TOOL_TIMEOUT
 
 from .desk import Desk
 from .hang_watch import BlockedLoopError, voluntary_waits
-from .locks import held_locks
 from .world import amounts_of, changes, sizes_of
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
@@ -34,6 +33,7 @@ _ASLEEP: Final = 0.1
 _AT_WORK: Final = 1.0
 #: The name of a thread in which a plain function runs.
 _WORKER: Final = "AnyIO worker thread"
+_TWICE: Final = "before its question, and again when it is answered"
 #: Errors of a tool that are for the model, for a person, or for the end of the process.
 _MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, GeneratorExit)
 
@@ -42,15 +42,14 @@ _MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, Generato
 class Work:
     """A call at work. `coroutine` is the tool's own work, which has the place where it waits.
 
-    `amounts` and `locks` are those of the outside world when it started; `is_alone` says whether no other call was at
-    work since then. `questions` counts those that it asked in the middle of its work.
+    `amounts` are those of the outside world when it started; `is_alone` says whether no other call was at work since
+    then. `questions` counts those that it asked in the middle of its work.
     """
 
     turn: str
     call: str
     tool: str
     amounts: Mapping[str, float]
-    locks: Mapping[str, int]
     is_alone: bool
     questions: int = 0
     coroutine: Coroutine[object, object, object] | None = None
@@ -67,12 +66,14 @@ class OnFault(Protocol):
 
 
 class ToolWatch:
-    """Watches the tools of a desk, and calls `on_fault` with their faults."""
+    """Watches the tools of a desk, and calls `on_fault` with their faults. `warnings` are those of the run."""
 
-    def __init__(self, desk: Desk, on_fault: OnFault) -> None:
+    def __init__(self, desk: Desk, on_fault: OnFault, warnings: dict[str, None]) -> None:
         self.running: dict[tuple[str, str], Work] = {}
         #: The calls that have an approval as their answer, which they do not have by themselves.
         self.approved: set[tuple[str, str]] = set()
+        #: The call that does nothing but fail.
+        self.skipped: tuple[str, str] | None = None
         self.files = desk.files
         #: The number of the question at which each call paused, and what it changed before.
         self._pauses: dict[tuple[str, str], tuple[int, Mapping[str, float]]] = {}
@@ -82,6 +83,7 @@ class ToolWatch:
             name for invariant in desk.invariants for name in _names_in(getattr(invariant, "__code__", None))
         }
         self._on_fault = on_fault
+        self._warnings = warnings
 
     def watch(self, tool: Tool) -> Tool:
         """Return a copy of the tool that is watched."""
@@ -102,7 +104,9 @@ class ToolWatch:
 
     async def _execute(self, tool: Tool, values: Mapping[str, object], context: ToolContext) -> object:
         key, amounts = (context.turn_id, context.call_id), amounts_of(self._modules) if tool.takes_context else {}
-        work = Work(*key, tool.name, amounts, held_locks(self._modules), is_alone=not self.running)
+        if key == self.skipped:
+            raise ToolError("the call is left out")
+        work = Work(*key, tool.name, amounts, is_alone=not self.running)
         for parallel_work in self.running.values():
             parallel_work.is_alone = False
         answers = (GivenAnswer(Decision.APPROVE),) if key in self.approved else ()
@@ -112,8 +116,6 @@ class ToolWatch:
         try:
             return await self._run(tool, values, _WatchedContext(**fields, on_ask=partial(self._compare, work)), work)
         except BaseException as error:
-            if work.is_alone:
-                self._look_for_kept_lock(work, error)
             if work.is_alone and isinstance(error, NeedsPersonError):
                 self._pauses[key] = work.questions, changes(work.amounts, amounts_of(self._modules))
             raise
@@ -147,26 +149,23 @@ class ToolWatch:
         """Compare what a call changed before a question, which has its answer, with the change before it paused there.
 
         The call runs from its beginning again: what it changes before its question, it changes once for each run. Data
-        whose size an invariant knows may be notes of a test: the invariant judges them.
+        whose size an invariant knows may be notes of a test: the invariant judges them. So may data in memory that none
+        of the invariants reads: they are worth a warning.
         """
         work.questions += 1
         number, earlier_changes = self._pauses.get((work.turn, work.call), (0, {}))
         if not work.is_alone or number != work.questions:
             return
-        now, sizes = amounts_of(self._modules), sizes_of(self._modules)
+        now, sizes, lasting = amounts_of(self._modules), sizes_of(self._modules), sizes_of(self._modules, True)
         for name, change in changes(work.amounts, now).items():
-            is_judged = name in sizes and name.partition(".")[0] in self._judged
-            if earlier_changes.get(name) == change and not is_judged:
-                text = f"call {work.call} changes {name} ({work.amounts[name]} to {now[name]}) before its question"
-                self._on_fault(work.tool, "repeats an effect", f"{text}, and again when it is answered")
-
-    def _look_for_kept_lock(self, work: Work, error: BaseException) -> None:
-        if isinstance(error, anyio.get_cancelled_exc_class()) and place_in_threads(self.files):
-            return  # the thread still runs
-        for name, times in held_locks(self._modules).items():
-            if times > work.locks.get(name, min(times, 0)):
-                text = f"call {work.call} acquires {name}, raises {type(error).__name__}, and does not release it"
-                self._on_fault(work.tool, "keeps a lock", text)
+            is_judged = name.partition(".")[0] in self._judged
+            if earlier_changes.get(name) != change or (is_judged and name in sizes):
+                continue
+            if is_judged or not self._judged or {name, name.rpartition(".")[0]} & {*lasting}:
+                text = f"call {work.call} changes {name} ({work.amounts[name]} to {now[name]})"
+                self._on_fault(work.tool, "repeats an effect", f"{text} {_TWICE}")
+            else:
+                self._warnings[f"{work.tool} changes {name} {_TWICE}"] = None
 
     def _describe(self, error: BaseException) -> str:
         place = place_of_error(error, self.files)
