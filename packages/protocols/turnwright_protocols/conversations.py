@@ -153,8 +153,8 @@ async def _events_for_client(
                 yield event
         if last is None and (turn := await engine.get(handle.id)).paused:
             last = TurnPausedEvent(handle.id, seq, turn.interrupts)
-            if choose(last.interrupts):
-                yield last
+            if (event := for_client(last, choose)) is not None:
+                yield event
         if not isinstance(last, TurnPausedEvent) or choose(last.interrupts):
             return
         async with engine.store.watching(handle.id) as wait_for_change:
