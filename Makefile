@@ -201,7 +201,7 @@ check: $(VENV)/.dev ## Lint, format, types (of the documentation's examples too)
 	$(BIN)/python .ci/check_style.py
 	$(BIN)/lint-imports
 	$(BIN)/python .ci/check_wheel.py
-	$(BIN)/python .ci/draw_chart.py --check
+	$(BIN)/turnwright diagram --check diagrams
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --check examples/agents
 	$(BIN)/python .ci/draw_rooms.py --check
 	$(BIN)/python .ci/draw_proof.py --check
@@ -225,7 +225,7 @@ format: $(VENV)/.dev ## Format, and mend what can be mended
 
 # The inspector has its own copy of the pictures: it runs where there is no checkout.
 diagrams: $(VENV)/.installed ## Draw diagrams/ again: overview.svg, the review drawing (turn.*) and the full chart (turn-full.*)
-	$(BIN)/python .ci/draw_chart.py
+	$(BIN)/turnwright diagram --write diagrams
 	$(BIN)/python .ci/hash_smt.py
 	$(BIN)/turnwright diagram --agents examples/AGENTS.md --write examples/agents
 	$(BIN)/python .ci/draw_rooms.py

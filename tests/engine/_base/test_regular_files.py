@@ -15,7 +15,7 @@ from turnwright.errors import ConfigError
 from turnwright.message import FilePart
 from turnwright.model.local.weights import find_weights
 from turnwright.tools.mcp.config import read_mcp_config
-from turnwright_proof.draw import read_row_counts
+from turnwright_proof.draw import read_row_counts, stale, write
 
 # A test of these would hang for ever where a pipe is waited for.
 READERS: dict[str, tuple[str, Callable[[Path], object]]] = {
@@ -79,11 +79,21 @@ def test_irregular_file_is_refused_at_once(
         read(path)
 
 
-def test_irregular_file_is_never_written_to(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    path = tmp_path / "rows.json"
+WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "bytes": ("rows.json", lambda path: write_regular(path, b"{}")),
+    "diagrams": ("turn.mmd", lambda path: write(path.parent)),
+    "diagrams that are checked": ("turn.mmd", lambda path: stale(path.parent)),
+}
+
+
+@pytest.mark.parametrize(("name", "act"), WRITERS.values(), ids=WRITERS)
+def test_irregular_file_is_never_written_to(
+    tmp_path: Path, make: Callable[[Path], None], name: str, act: Callable[[Path], object]
+) -> None:
+    path = tmp_path / name
     make(path)
     with pytest.raises(OSError, match=r"regular file|[Dd]irectory"):
-        write_regular(path, b"{}")
+        act(path)
 
 
 def test_a_regular_file_is_written_also_through_a_link(tmp_path: Path) -> None:

@@ -205,12 +205,6 @@ def test_pages_are_written_beside_the_agents(team: Path) -> None:
     ]
 
 
-def test_uncreatable_directory_is_an_error_without_a_traceback(team: Path) -> None:
-    result = run("--agents", "AGENTS.md", "--write", str(team / "AGENTS.md"))
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f"turnwright diagram: {team / 'AGENTS.md'}: File exists\n"
-
-
 def test_names_in_any_script_have_separate_pages(team: Path) -> None:
     (team / "AGENTS.md").write_text("---\nname: 日本 語\n---\nx\n\n---\nname: 中国\n---\ny\n", "utf-8")
     lines = run("--agents", "AGENTS.md", "--write", "agents").stdout.splitlines()

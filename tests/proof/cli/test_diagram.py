@@ -1,4 +1,4 @@
-"""`turnwright diagram` prints the chart, with an overlay or without."""
+"""`turnwright diagram` prints the chart, with an overlay or without, writes the files, and says which are stale."""
 
 import re
 import shutil
@@ -86,11 +86,44 @@ def test_svg_without_graphviz_is_an_error_without_a_traceback() -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["--write", "--check"])
-def test_files_are_only_of_agents(option: str) -> None:
-    result = run(option, "x")
+def test_committed_files_pass_the_check_without_graphviz() -> None:
+    result = run("--check", str(COMMITTED), env={"PATH": ""})
+    assert (result.exit_code, result.output) == (0, "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_check_names_a_stale_file_and_exits_with_1(tmp_path: Path, name: str) -> None:
+    copy = Path(shutil.copytree(COMMITTED, tmp_path / "diagrams"))
+    with (copy / name).open("a", encoding="utf-8") as file:
+        file.write("one line more\n")
+    result = run("--check", str(copy))
+    assert result.exit_code == 1
+    assert result.stdout == f"{copy / name} is stale\n"
+    assert result.stderr == f"to update them: `turnwright diagram --write {copy}`\n"
+
+
+def test_check_names_missing_files(tmp_path: Path) -> None:
+    result = run("--check", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [f"{tmp_path / 'none' / name} is missing" for name in NAMES]
+
+
+@needs_graphviz
+def test_written_files_pass_the_check(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "diagrams"
+    result = run("--write", str(folder))
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [f"wrote {folder / name}" for name in NAMES]
+    assert run("--check", str(folder)).exit_code == 0
+    again = run("--write", str(folder))
+    assert (again.exit_code, again.stdout) == (0, f"{folder} is up to date\n")
+
+
+def test_uncreatable_directory_is_an_error_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = run("--write", str(tmp_path / "file"))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "give --agents or --agent" in result.stderr
+    assert result.stderr == f"turnwright diagram: {tmp_path / 'file'}: File exists\n"
 
 
 @pytest.mark.parametrize(

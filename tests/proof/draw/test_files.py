@@ -1,21 +1,16 @@
 """The committed files are fresh, and a stale, edited or missing one is found without Graphviz."""
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from turnwright.errors import ConfigError
+from turnwright_proof.draw import stale, write
 from turnwright_states.chart import ROWS, Chart
 
-ROOT = Path(__file__).parents[3]
-sys.path.insert(0, str(ROOT / ".ci"))
-
-from draw_chart import stale, write  # noqa: E402 (after the path is set)
-
 needs_graphviz = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
-COMMITTED = ROOT / "diagrams"
+COMMITTED = Path(__file__).parents[3] / "diagrams"
 NAMES = (
     *("turn.mmd", "turn-full.mmd", "turn.dot", "turn-full.dot", "overview.svg"),
     *("turn.md", "turn.svg", "turn-full.svg"),
@@ -33,7 +28,7 @@ def no_graphviz(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_committed_files_are_fresh() -> None:
-    """If this fails, run `make diagrams` and look at what changed."""
+    """If this fails, run `turnwright diagram --write diagrams` and look at what changed."""
     assert stale(COMMITTED) == {}
 
 

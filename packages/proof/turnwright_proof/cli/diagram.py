@@ -31,12 +31,14 @@ from turnwright_proof.draw import (
     overview_to_svg,
     overview_to_table,
     read_row_counts,
+    stale,
     to_dot,
     to_mermaid,
     to_page,
     to_svg,
     to_table,
     turn_overlay,
+    write,
 )
 from turnwright_states.replay import replay
 from turnwright_states.row_counts import RowCounts
@@ -102,18 +104,23 @@ def diagram(
     ] = False,
     config: ConfigOption = None,
     write_to: Annotated[
-        Path | None, typer.Option("--write", metavar="DIR", help="Write a page for each agent.")
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="DIR",
+            help="Write overview.svg, the review drawing (turn.svg, .dot, .mmd), the full chart (turn-full.*) and"
+            " turn.md; of agents, a page each.",
+        ),
     ] = None,
     check: Annotated[
-        Path | None,
-        typer.Option("--check", metavar="DIR", help="List the pages there that are stale, missing or of no agent."),
+        Path | None, typer.Option("--check", metavar="DIR", help="List the files there that are stale or missing.")
     ] = None,
 ) -> None:
     """Draw the chart of states, or the path of a turn in it.
 
     SVG needs Graphviz's `dot` on PATH. --turn marks and counts the rows that a turn took, and exits with 1 if the
-    journal does not follow the chart. --agents or --agent draws the chart as it is for an agent: without the rows that
-    its limits, tools and hooks exclude. --check exits with 1 if it lists a page.
+    journal does not follow the chart. --check exits with 1 if it lists a file. --agents or --agent draws the chart as
+    it is for an agent: without the rows that its limits, tools and hooks exclude.
     """
     if sum(map(bool, (form or view or turn or coverage, write_to, check))) > 1:
         _refuse("printing a picture, --write and --check exclude each other: give one of them")
@@ -124,13 +131,16 @@ def diagram(
         drawing = AgentDrawing(configuration(config), tools, hooks or (), synthesis=synthesis)
         draw_agents(drawing, agents, agent, form=str(form or Format.PAGE), write_to=write_to, check=check)
         return
-    if write_to or check:
-        _refuse("--write and --check are for pages of agents: give --agents or --agent too")
     try:
-        overlay = _turn(turn, store) if turn else None
-        if coverage:
-            overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.zeros()))
-        echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
+        if write_to is not None:
+            _write(write_to)
+        elif check is not None:
+            _check(check)
+        else:
+            overlay = _turn(turn, store) if turn else None
+            if coverage:
+                overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.zeros()))
+            echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         _refuse(words_of(error))
 
@@ -188,6 +198,23 @@ def _turn(turn: str, store: str) -> Overlay:
     rows = [row for group in replay_result.groups for row in group.rows]
     path = Transcript.of(facts).path
     return turn_overlay(turn, replay_result.machine.turn, rows, path=path_words(path))
+
+
+def _write(directory: Path) -> None:
+    names = write(directory)
+    for name in names:
+        echo(f"wrote {directory / name}")
+    if not names:
+        echo(f"{directory} is up to date")
+
+
+def _check(directory: Path) -> None:
+    problems = stale(directory)
+    for name, problem in problems.items():
+        echo(f"{directory / name} is {problem}")
+    if problems:
+        echo(f"to update them: `turnwright diagram --write {directory}`", err=True)
+        raise typer.Exit(codes.FAILED)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -1,6 +1,7 @@
 """Drawings of the chart: Mermaid, DOT, SVG and Markdown."""
 
 from .dot import to_dot
+from .files import stale, write
 from .mermaid import to_mermaid
 from .model import Arrow, FoldedRows, Node, NodeKind, Picture, TextLine, extract, fold_common_rows
 from .overlay import Overlay, OverlayKind, coverage_overlay, turn_overlay
@@ -27,10 +28,12 @@ __all__ = [
     "overview_to_svg",
     "overview_to_table",
     "read_row_counts",
+    "stale",
     "to_dot",
     "to_mermaid",
     "to_page",
     "to_svg",
     "to_table",
     "turn_overlay",
+    "write",
 ]

@@ -20,7 +20,7 @@ _NOT_TAKEN: Final = {OverlayKind.TURN: "", OverlayKind.COVERAGE: "**0**"}
 _PAGE: Final = """\
 # One turn
 
-Made from `states/turnwright_states/chart.py`: edit the chart, not this page.
+Made by `turnwright diagram --write` from `states/turnwright_states/chart.py`: edit the chart, not this page.
 [overview.svg](overview.svg) is for a first look, [turn.svg](turn.svg) for a review, and
 [turn-full.svg](turn-full.svg) shows the full chart.
 
