@@ -85,11 +85,17 @@ async def test_body_that_is_no_json_object_is_refused(content: bytes) -> None:
     assert (await send(client_of(), content)).status == 400
 
 
+async def test_body_may_begin_with_a_byte_order_mark() -> None:
+    assert (await send(client_of(), b"\xef\xbb\xbf{}")).status == 200
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
         (b'{"a": {"b": 1, "b": 2}}', "the key 'b' occurs twice"),
         (b'{"a": NaN}', "NaN is not JSON"),
+        (b'{"a": "\\ud800"}', "a text has half a surrogate pair"),
+        (b'{"a": "\xff"}', "it is not UTF-8"),
         (b'{"a": -1e999}', "a number is too large"),
         (b'{"a": %s}' % (b"9" * 4301), "a number has 4,301 digits; the limit: 4,300"),
         (b"{", "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),

@@ -56,19 +56,26 @@ def refuse_constant(constant: str) -> NoReturn:
 
 
 def strict_json(content: bytes) -> JsonValue:
-    """Return JSON of others: with each key once, numbers that can be written again, and whole characters.
+    """Return JSON of others in UTF-8: with each key once, numbers that can be written again, and whole characters.
 
     Raises `json.JSONDecodeError` for content that is not JSON, other `ValueError`s for what it may not have, and
     `RecursionError`.
     """
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8") from None
     value: JsonValue = json.loads(
-        content.decode(),
+        text,
         parse_constant=refuse_constant,
         parse_float=_read_float,
         parse_int=_read_integer,
         object_pairs_hook=unique_keys,
     )
-    json.dumps(value, ensure_ascii=False).encode()
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text has half a surrogate pair") from None
     return value
 
 

@@ -182,7 +182,7 @@ def parse_object(content: bytes) -> JsonObject:
     """Return a JSON object. Raises `RefusedRequestError`, also for text that is not valid Unicode."""
     try:
         value = strict_json(content)
-    except (UnicodeError, RecursionError):
+    except RecursionError:
         raise RefusedRequestError(400, "the body is not valid JSON") from None
     except ValueError as error:
         raise RefusedRequestError(400, f"the body is not valid JSON: {error}") from None
