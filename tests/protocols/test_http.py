@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import pytest
@@ -11,8 +11,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import Message
 
+from turnwright import Engine
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnNotFoundError
+from turnwright.model import ScriptedModel
+from turnwright_protocols.a2a import a2a_routes
 from turnwright_protocols.http import (
     Access,
     Bounds,
@@ -20,10 +23,12 @@ from turnwright_protocols.http import (
     EventStream,
     Gate,
     RefusedRequestError,
-    agents_by_name,
     owned_session,
     parse_object,
 )
+from turnwright_protocols.mcp import mcp_app
+from turnwright_protocols.responses import responses_routes
+from turnwright_protocols.ui import ui_routes
 
 from .asgi import Client, Reply
 
@@ -292,13 +297,34 @@ async def test_client_that_does_not_read_loses_its_stream() -> None:
         await EventStream(lines(), Bounds(send_seconds=20))({"type": "http"}, never, block)
 
 
-def test_agents_are_a_list_of_agents_with_different_names() -> None:
-    with pytest.raises(ConfigError, match="at least one agent"):
-        agents_by_name([])
-    with pytest.raises(ConfigError, match=r"agents must be a list: write agents=\[A\]"):
-        agents_by_name(Agent(name="A"))  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="two have the name 'a'"):
-        agents_by_name([Agent(name="A"), Agent(name="a")])
+@pytest.mark.parametrize("door", [a2a_routes, mcp_app, responses_routes, ui_routes])
+def test_door_needs_agents_with_different_names_and_a_gate(door: Callable[..., object]) -> None:
+    engine, agent, gate = Engine(model=ScriptedModel("Done.")), Agent(name="A"), Gate(allow)
+    for agents, why in (
+        ([], "at least one agent"),
+        (agent, r"agents must be a list: write agents=\[A\]"),
+        (["A"], r"agents must be a list of Agent\(name=\.\.\.\), not 'A'"),
+        ([agent, Agent(name="a")], "two have the name 'a'"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            door(engine, agents, gate)
+    with pytest.raises(ConfigError, match=r"the gate must be Gate\(authorize\), not None"):
+        door(engine, [agent], None)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Gate(None), "authorize must be a function, not None"),  # type: ignore[arg-type]
+        (lambda: Gate(allow, 5), r"bounds must be Bounds\(\.\.\.\), not 5"),  # type: ignore[arg-type]
+        (lambda: Bounds(body_bytes="x"), "bounds: body_bytes must be a number of at least 0, not 'x'"),  # type: ignore[arg-type]
+        (lambda: Bounds(send_seconds=-1), "bounds: send_seconds must be a number of at least 0, not -1"),
+        (lambda: Bounds(keep_alive=float("nan")), "bounds: keep_alive must be a number of at least 0, not nan"),
+    ],
+)
+def test_gate_needs_a_function_and_numbers(make: Callable[[], object], why: str) -> None:
+    with pytest.raises(ConfigError, match=why):
+        make()
 
 
 def test_function_in_place_of_a_gate_is_refused_before_the_first_request() -> None:

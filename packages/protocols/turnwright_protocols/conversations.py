@@ -10,7 +10,15 @@ from pydantic import JsonValue
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
 from turnwright.driver.admission import TurnOptions
-from turnwright.errors import InvalidAnswerError, SessionBusyError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import (
+    ConfigError,
+    InvalidAnswerError,
+    SessionBusyError,
+    TurnBusyError,
+    TurnNotFoundError,
+    need_kind,
+    need_list,
+)
 from turnwright.journal.answers import Answer, parse_answer
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
@@ -32,6 +40,22 @@ NOT_AUTHORIZED: Final = "the app does not let you answer this"
 AnswerValue = str | bool | Answer
 #: Chooses the interrupts of a pause that the client can answer.
 Choose = Callable[[Sequence[Interrupt]], Sequence[Interrupt]]
+
+
+def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
+    """Return agents by their names, as clients write them.
+
+    Raises `ConfigError` without agents, for anything else, and for two agents of one name.
+    """
+    need_list("agents", agents)
+    if not agents:
+        raise ConfigError("agents: give at least one agent to serve")
+    by_name: dict[str, Agent] = {}
+    for agent in agents:
+        need_kind("agents", agent, Agent, "a list of Agent(name=...)")
+        if by_name.setdefault(agent.name.lower(), agent) is not agent:
+            raise ConfigError(f"agents: two have the name {agent.name!r}, in whatever case: rename one of them")
+    return by_name
 
 
 def need_id(turn_id: str) -> None:

@@ -8,7 +8,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -32,9 +32,7 @@ from turnwright.errors import (
     TurnBusyError,
     TurnConflictError,
     TurnNotFoundError,
-    need_function,
     need_kind,
-    need_list,
 )
 from turnwright.runtime.engine import Engine
 from turnwright.tools.later import ExternalTool
@@ -95,7 +93,7 @@ class Bounds:
 
     A request's body has `body_bytes`, and arrives within `body_seconds`. A stream lasts `stream_seconds`, and a client
     takes each piece of it within `send_seconds`. At most `requests` are served at once. A silent stream sends a comment
-    every `keep_alive` seconds.
+    every `keep_alive` seconds. Raises `ConfigError` for a value that is not a number of at least 0.
     """
 
     body_bytes: int = 16 * 1024 * 1024
@@ -104,6 +102,11 @@ class Bounds:
     send_seconds: float = 30.0
     requests: int = 200
     keep_alive: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value >= 0:
+                raise ConfigError(f"bounds: {name} must be a number of at least 0, not {value!r:.80}")
 
 
 @dataclass(slots=True)
@@ -120,7 +123,9 @@ class Gate:
     _open: int = 0
 
     def __post_init__(self) -> None:
-        need_function("authorize", self.authorize)
+        if not callable(self.authorize):
+            raise ConfigError(f"authorize must be a function, not {self.authorize!r:.80}")
+        need_kind("bounds", self.bounds, Bounds, "Bounds(...)")
 
     @contextmanager
     def admitted(self) -> Iterator[None]:
@@ -218,22 +223,6 @@ def owned_session(user: str, session: str) -> str:
 def conversation_of(session: str) -> str:
     """Return the conversation of an engine's session, without its user."""
     return session.partition("/")[2] if session.startswith(_OWNED) else session
-
-
-def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
-    """Return agents by their names, as clients write them.
-
-    Raises `ConfigError` without agents, for anything else, and for two agents of one name.
-    """
-    need_list("agents", agents)
-    if not agents:
-        raise ConfigError("agents: give at least one agent to serve")
-    by_name: dict[str, Agent] = {}
-    for agent in agents:
-        need_kind("agents", agent, Agent, "a list of Agent(name=...)")
-        if by_name.setdefault(agent.name.lower(), agent) is not agent:
-            raise ConfigError(f"agents: two have the name {agent.name!r}, in whatever case: rename one of them")
-    return by_name
 
 
 def choose_agent(agents: Mapping[str, Agent], name: JsonValue) -> Agent:

@@ -13,7 +13,7 @@ from hypothesis import given
 from tests.protocols.ag_ui.test_properties import played, told
 from tests.protocols.subject import AGENT, HELPER, HOST, UnreachableStore, make_engine, settle_job
 
-from turnwright import Answering, Engine, Outcome
+from turnwright import Answering, ConfigError, Engine, Outcome
 from turnwright.message import FilePart
 from turnwright_protocols.acp import AcpAgent
 from turnwright_protocols.acp.prompt import read_prompt
@@ -407,6 +407,16 @@ async def test_closed_session_stops_its_turn(engine: Engine) -> None:
         await agent.close_session(session)
     assert [response.stop_reason for response in responses] == ["cancelled"]
     assert (await engine.turns())[0].status.outcome is Outcome.ABORTED
+
+
+async def test_editor_is_offered_agents_with_different_names(engine: Engine) -> None:
+    for agents, why in (
+        ([], "at least one agent"),
+        (AGENT, "write agents="),
+        ([AGENT, HELPER, AGENT.model_copy()], "two"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            AcpAgent(engine, agents)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
 def test_prompt_has_links_resources_and_pictures() -> None:

@@ -10,7 +10,7 @@ from mcp.client.client import Client
 from mcp.shared.exceptions import MCPError
 from tests.protocols.subject import AGENT, HOST, StrictStore, make_engine, settle_job
 
-from turnwright import Engine, Outcome, TurnResult, tool, wait_tool
+from turnwright import ConfigError, Engine, Outcome, TurnResult, tool, wait_tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright_protocols.mcp import Gate, mcp_server
 from turnwright_states.facts import Answered
@@ -281,3 +281,9 @@ async def test_answer_that_does_not_fit_is_refused_in_words(engine: Engine) -> N
             "the answer does not fit an open question of the turn:"
             " an approval takes yes or no, always or JSON arguments, not 'perhaps'"
         )
+
+
+def test_agents_with_one_tool_name_are_refused() -> None:
+    agents = [AGENT.model_copy(update={"name": name}) for name in ("do it", "do_it")]
+    with pytest.raises(ConfigError, match="its tool would be called do_it, like the tool of agent 'do it'"):
+        mcp_server(Engine(model=ScriptedModel("Done.")), agents)

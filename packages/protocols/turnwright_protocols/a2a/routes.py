@@ -26,7 +26,8 @@ from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, agents_by_name, refuse_call
+from turnwright_protocols.conversations import agents_by_name
+from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, refuse_call
 
 from .card import agent_card
 from .request_handler import TaskHandler

@@ -35,6 +35,7 @@ from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
     accepts_text,
+    agents_by_name,
     answerable_by,
     events_for_client,
     find_open_turn,
@@ -110,8 +111,8 @@ class AcpAgent:
 
     def __init__(self, engine: Engine, agents: Sequence[Agent], *, editor_tools: bool = True) -> None:
         self._engine = engine
-        self._agents = {agent.name: agent for agent in agents}
-        self._default = agents[0].name
+        self._agents = {agent.name: agent for agent in agents_by_name(agents).values()}
+        self._default = next(iter(self._agents))
         self._sessions: dict[str, _Session] = {}
         self._offers_editor_tools = editor_tools
         self._editor_tools: tuple[ExternalTool, ...] = ()

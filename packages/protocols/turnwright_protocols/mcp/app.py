@@ -37,6 +37,13 @@ def mcp_app(
     """
     # No request gives dependencies: the engine makes them, or refuses the turn.
     server = mcp_server(cast("Engine", engine), cast("Sequence[Agent]", agents), gate)
+
+    async def handle(request: Request) -> Response:
+        user = await gate.identify(request, _CONVERSATION)
+        content = await gate.read_body(request, ("application/json",)) if request.method == "POST" else None
+        return _Exchange(manager, gate, user, content)
+
+    route = Route(path, Endpoint(gate, handle, refuse_call), methods=["GET", "POST", "DELETE"])
     manager = StreamableHTTPSessionManager(
         server, max_sessions=_MOST_SESSIONS, max_request_body_size=gate.bounds.body_bytes
     )
@@ -46,12 +53,6 @@ def mcp_app(
         async with manager.run():
             yield
 
-    async def handle(request: Request) -> Response:
-        user = await gate.identify(request, _CONVERSATION)
-        content = await gate.read_body(request, ("application/json",)) if request.method == "POST" else None
-        return _Exchange(manager, gate, user, content)
-
-    route = Route(path, Endpoint(gate, handle, refuse_call), methods=["GET", "POST", "DELETE"])
     return Starlette(routes=[route], lifespan=lifespan)
 
 

@@ -18,7 +18,7 @@ from starlette.requests import Request
 from turnwright._base.ids import new_id, root_of
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
-from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
+from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.journal.answers import Answer, approve, make_default_answer
 from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.runtime.engine import Engine
@@ -29,6 +29,7 @@ from turnwright_protocols.conversations import (
     AnswerValue,
     PausedTurn,
     abort_turn,
+    agents_by_name,
     answer_turn,
     answerable_by,
     events_for_client,
@@ -70,7 +71,8 @@ _OUTPUT: Final[dict[str, JsonValue]] = {
 def mcp_server(engine: Engine, agents: Sequence[Agent], gate: Gate | None = None) -> Server[Any]:
     """Return an MCP server with a tool for each agent, for any transport of the SDK.
 
-    Over HTTP, the `gate` authorizes each call for its session.
+    Over HTTP, the `gate` authorizes each call for its session. Raises `ConfigError` without agents, for anything else,
+    and for two agents whose tools would have one name.
     """
     tools = _AgentTools(engine, agents, gate)
     return Server("turnwright", version=VERSION, on_list_tools=tools.list_tools, on_call_tool=tools.call)
@@ -89,7 +91,13 @@ class _AgentTools:
     def __init__(self, engine: Engine, agents: Sequence[Agent], gate: Gate | None) -> None:
         self._engine = engine
         self._gate = gate
-        self._agents = {re.sub(r"[^a-zA-Z0-9_-]+", "_", agent.name).lower(): agent for agent in agents}
+        self._agents: dict[str, Agent] = {}
+        for agent in agents_by_name(agents).values():
+            name = re.sub(r"[^a-zA-Z0-9_-]+", "_", agent.name).lower()
+            if self._agents.setdefault(name, agent) is not agent:
+                taken_by = self._agents[name].name
+                why = f"its tool would be called {name}, like the tool of agent {taken_by!r}: rename one of them"
+                raise ConfigError(f"agent {agent.name!r}: {why}")
 
     async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """List the agents."""
