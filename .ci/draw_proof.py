@@ -80,7 +80,7 @@ COLUMNS: Final = (
         "your agents",
         (
             Box("fuzzer", "your tools, random models"),
-            Box("seeded bugs", "37 agents, found by the fuzzer"),
+            Box("seeded bugs", "38 agents, found by the fuzzer"),
             Box("certificate checker", "each bound, without our code", by_hand=True),
             Box("chart of an agent", "rows that it can take"),
         ),

@@ -95,7 +95,7 @@ def rows(runs: Sequence[tuple[str, Run, Run]]) -> Iterator[str]:
     kind_of = kinds()
     for name, buggy, mended in runs:
         effort = f"{buggy.seconds:.1f}, {buggy.examples}" if is_found(name, buggy) else "**no**"
-        line = re.sub(r"[|`]", " ", buggy.line)[:80]
+        line = re.sub(r"[|`]", " ", buggy.line)[:70]
         green = f"{mended.seconds:.0f}, {mended.examples}" if mended.code == 0 else "**failed**"
         cells = [f"`{name}`", kind_of[name], effort, f"`{line}`", green]
         yield f"| {' | '.join(cells)} |"

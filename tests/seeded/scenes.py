@@ -39,6 +39,11 @@ SCENES: Final[Mapping[str, Scene]] = {
             ),
         ),
     ),
+    "busy_scanner": Scene(
+        "scan fails: the scanner is busy",
+        (SceneTurn((_ask("scan", document="d9"), _ask("scan", document="d1"), "Done.")),),
+        last_call_succeeds=True,
+    ),
     "crowded_printer": Scene(
         "invariant_printers_are_not_crowded", (SceneTurn((_ask_each("print_page", "page", 1, 2, 3), "Done.")),)
     ),

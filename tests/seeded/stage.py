@@ -20,7 +20,7 @@ from turnwright.model import ModelRequest, ScriptedModel
 from turnwright.model.scripted import Line
 from turnwright.store import MemoryStore, Store
 from turnwright.transcript.events import FactEvent, TurnEvent
-from turnwright_states import EndReason
+from turnwright_states import CallStatus, EndReason
 from turnwright_states import facts as f
 from turnwright_testing import clock
 from turnwright_testing.faults import FaultyStore
@@ -61,6 +61,8 @@ class Scene:
     real_time: bool = False
     #: The name of a list of the outside world that has no item twice.
     without_duplicates: str = ""
+    #: Whether the last call is one that succeeds.
+    last_call_succeeds: bool = False
 
 
 class Stage:
@@ -70,6 +72,8 @@ class Stage:
         self.faults: list[str] = []
         self._module = module
         self._store: Store = MemoryStore()
+        #: The result of the last call.
+        self._last = ToolResultPart(call="", name="", text="")
         #: How often the event loop came round, and how often it had when a call began.
         self._rounds = self._rounds_before = 0
         self._invariants = [value for name, value in vars(module).items() if name.startswith("invariant_")]
@@ -83,6 +87,8 @@ class Stage:
         items = getattr(self._module, scene.without_duplicates, ())
         if len({*items}) < len(items):
             self.faults.append(f"{scene.without_duplicates} has an item twice")
+        if scene.last_call_succeeds and self._last.status is not CallStatus.OK:
+            self.faults.append(f"{self._last.name} fails: {self._last.text}")
 
     async def _watch_loop(self, turn: SceneTurn) -> None:
         """Play a turn, and count how often the event loop comes round."""
@@ -146,12 +152,9 @@ class Stage:
             self.faults.append(f"the turn fails: {result.error}")
         if result.steps > _MANY_STEPS:
             self.faults.append(f"the turn has {result.steps} steps")
-        self.faults += [
-            f"{part.name} raises {part.text}"
-            for message in result.messages
-            for part in message.parts
-            if isinstance(part, ToolResultPart) and _RAISED.match(part.text)
-        ]
+        parts = [part for message in result.messages for part in message.parts if isinstance(part, ToolResultPart)]
+        self._last = parts[-1] if parts else self._last
+        self.faults += [f"{part.name} raises {part.text}" for part in parts if _RAISED.match(part.text)]
         self.faults += self._broken_invariants({"turn": result, "requests": requests})
 
     def _broken_invariants(self, values: Mapping[str, object]) -> Iterator[str]:

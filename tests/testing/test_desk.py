@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import time as clock_time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -564,7 +565,7 @@ def test_failed_call_that_makes_later_calls_fail_is_a_fault(is_released: bool) -
         seed=1,
     )
     assert (report.fault is None) is is_released
-    why = "call call00001 fails (there is one page), and later calls only because of it: the scanner is busy"
+    why = "call call00001 fails ('there is one page'), and later calls only by it: 'the scanner is busy'"
     assert is_released or str(report.fault) == f"scan: {why}"
 
 
@@ -799,6 +800,7 @@ UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
         ({"type": "string", "format": "uuid"}, {}, (f'["{UUID_OF_A_RESULT}"]',), UUID_OF_A_RESULT),
         ({"type": "string"}, {"agent": Agent(name="Desk", instructions="Orders are like D-12.")}, (), "D-12"),
         ({"type": "string", "format": "date-time"}, {}, (), "2025-12-31T23:30:00Z"),
+        ({"type": "string", "format": "time"}, {"modules": (module_with(CLOSES=clock_time(21, 30)),)}, (), "21:30:00"),
         ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
         ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),
         ({"type": "string"}, {"values": {str: st.just("E7")}}, (), "E7"),

@@ -11,7 +11,7 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import date, datetime
+from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -62,6 +62,7 @@ _KINDS: Final[Mapping[str, type | UnionType]] = {
 _FORMATS: Final[Mapping[str, Callable[[str], object]]] = {
     "date": date.fromisoformat,
     "date-time": datetime.fromisoformat,
+    "time": time.fromisoformat,
     "uuid": UUID,
 }
 
@@ -289,7 +290,7 @@ def _plain(value: object, depth: int, modules: Collection[str] = ()) -> Iterator
     """Return the texts and numbers of a value; `modules` have the classes into whose objects it looks."""
     if isinstance(value, Enum):
         value = value.value
-    if isinstance(value, date):
+    if isinstance(value, date | time):
         value = value.isoformat()
     if isinstance(value, bool) or value is None or depth > _DEEPEST:
         return

@@ -220,7 +220,7 @@ class Rehearsal:
                 continue
             ((status, text),) = results
             if status is CallStatus.ERROR and self._succeeds_without(failed, alone[0]):
-                why = f"call {failed[1]} fails ({self.results[failed][1]}), and later calls only because of it: {text}"
+                why = f"call {failed[1]} fails ({self.results[failed][1]!r}), and later calls only by it: {text!r}"
                 self._note(tool, "makes later calls fail", why)
 
     def _succeeds_without(self, skipped: tuple[str, str], later_call: tuple[str, str]) -> bool:
