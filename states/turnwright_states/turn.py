@@ -293,9 +293,9 @@ class Turn:
         """Return whether a fact without a hash may be next: it follows from the one before, without another input."""
         match fact:
             case f.StepFinished():
-                return self.step_open and not self.open_calls()
+                return self.state in (State.TOOL_EXEC, State.REVIEW) and not self.open_calls()
             case f.StepStarted():
-                return not self.step_open and fact.number == self.counters.steps + 1
+                return self.state is State.CHECK
             case f.CallStarted():
                 return self.batch[fact.call].state is CallState.READY
             case _:

@@ -1,6 +1,7 @@
 """Starting, feeding, copying and resuming a turn (docs/rules.md#core)."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -363,19 +364,30 @@ def mishandled(journal: list[facts.Fact]) -> Iterator[list[facts.Fact]]:
 def test_mishandled_journal_continues_only_from_an_earlier_state(begin: "Begin") -> None:
     turn = begin(steps=4)
     turn.step("look")
-    turn.reply("look", "write", "send")
-    turn.wait("call00003")
-    turn.settle_one("call00002")
-    turn.settle_one("call00004", CallStatus.ERROR)
+    turn.feed(ModelRepliedInput(calls=(LOOK, LOOK, LOOK), usage=Usage(), starts=True))
+    ends = []
+    for call in ("call00002", "call00003", "call00004"):
+        turn.feed(CallSettledInput(call=call))
+        ends.append(len(turn.facts))
+    turn.reply("look", "write")
+    turn.wait("call00006")
+    turn.settle_one("call00005", CallStatus.ERROR)
     had = {fold(turn.facts[:length]).digest() for length in range(1, len(turn.facts) + 1)}
-    refused, continued = 0, set[str]()
-    for journal in mishandled(turn.facts):
-        try:
-            continued.add(TurnMachine.resume(journal, verify=True).turn.digest())
-        except InvalidJournalError:
-            refused += 1
-    assert continued <= had
-    assert refused > len(turn.facts)
+    for end in (*ends, len(turn.facts)):
+        continued = set[str]()
+        for journal in mishandled(turn.facts[:end]):
+            with suppress(InvalidJournalError):
+                continued.add(TurnMachine.resume(journal, verify=True).turn.digest())
+        assert continued <= had
+
+
+def test_added_result_without_a_hash_is_refused(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    forged_result = facts.CallSettled(elapsed=0, state=State.TOOL_EXEC, call="call00001")
+    assert TurnMachine.resume([*turn.facts, forged_result]).state is State.TOOL_EXEC
+    with pytest.raises(InvalidJournalError, match="fact 4 of the journal: call_settled: the turn is not in the state"):
+        TurnMachine.resume([*turn.facts, forged_result], verify=True)
 
 
 def test_turn_in_the_middle_of_a_transaction_cannot_be_fed(begin: "Begin") -> None:

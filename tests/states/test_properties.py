@@ -529,7 +529,7 @@ def test_turn_resumed_after_any_feed_continues_identically(setting: Setting) -> 
     live, _ = TurnMachine.start(setting.started)
     for place, transaction in enumerate(played.transactions):
         if place:
-            resumed = TurnMachine.resume(prefix)
+            resumed = TurnMachine.resume(prefix, verify=True)
             assert shown(resumed.action) == shown(live.action)
             assert rank_of(resumed.turn) == rank_of(live.turn)
             assert resumed.feed(played.events[place - 1]) == transaction
@@ -544,7 +544,7 @@ def test_resumed_turn_has_the_same_end(setting: Setting, at: int) -> None:
     played = play(setting)
     place = 1 + at % len(played.events)
     journal = [parse_fact(fact.kind, fact.payload()) for part in played.transactions[:place] for fact in part]
-    resumed = TurnMachine.resume(journal)
+    resumed = TurnMachine.resume(journal, verify=True)
     for new, transaction in zip(played.events[place - 1 :], played.transactions[place:], strict=True):
         assert resumed.feed(new) == transaction
     assert resumed.action == played.machine.action
