@@ -17,7 +17,7 @@ from turnwright.store import NONE_ABANDONED, AbandonedDrivers, Claim, InboxItem,
 from turnwright.tools import Tool, ToolContext
 from turnwright_states.facts import Fact
 from turnwright_testing.faults import Witness
-from turnwright_testing.faults.watched import NotingStore, paired
+from turnwright_testing.faults.watched import NotingStore, describe_pairing
 
 AGENT: Final = Agent(name="Clerk")
 #: Those of a step, in this order: a crash reruns the first, and makes the second one's outcome unknown.
@@ -106,7 +106,7 @@ class SlowModel:
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
         """Stream the reply. See `Model.stream`."""
-        self._witness.note("asked", paired(request))
+        self._witness.note("asked", describe_pairing(request))
         await anyio.sleep(self._seconds)
         step = sum(bool(message.calls) for message in request.messages)
         yield TextDelta("Well")

@@ -24,7 +24,7 @@ from turnwright_proof.moves import (
     Move,
     after_event,
     after_row,
-    assigned,
+    assign_all,
 )
 from turnwright_proof.texts import evaluate, names_in
 from turnwright_proof.theorems import CHANGING, CONSTANTS, INVARIANTS
@@ -263,9 +263,9 @@ def _compile_move(move: Move | None, row: Row | None) -> _Moved:
         return lines[-1].split(" ", 1)[0]
 
     start = {name: name for name in (*_NAMES, *CHOSEN)} | {_OF_PATHS: "0"}
-    mid = start if move is None else assigned(move.before, start, assign)
+    mid = start if move is None else assign_all(move.before, start, assign)
     if move is None:
-        after = assigned(SPENDING, mid, assign)
+        after = assign_all(SPENDING, mid, assign)
     else:
         after = after_event(move, mid, assign) if row is None else after_row(row, mid, assign)
     holds = "True" if move is None else _with_names(move.assume, start, flag=True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.states.test_guards import GUARDS, OTHERS, atom_holds
 
-from turnwright_proof.texts import describe_guard, parsed, simplify_guard
+from turnwright_proof.texts import describe_guard, parse_text, simplify_guard
 from turnwright_states import Limits
 from turnwright_states.counters import NAMES, Counters
 from turnwright_states.guards import WORDS, Guard, GuardError
@@ -18,7 +18,7 @@ from turnwright_states.guards import WORDS, Guard, GuardError
 )
 def test_text_outside_the_language_is_refused(text: str) -> None:
     with pytest.raises(GuardError, match="effect "):
-        parsed(text)
+        parse_text(text)
 
 
 def test_words_of_denied_alternatives_are_put_in_parentheses() -> None:

@@ -35,17 +35,17 @@ def check_run(run: Trajectory, file: str, name: str) -> Invariants:
 
 def _of_events(run: TracedRun) -> Iterator[TurnCheck]:
     for check in traces.check_turns(run.events(), run.place):
-        yield _undecided(check, run.damage) if run.damage else check
+        yield _drop_faults(check, run.damage) if run.damage else check
 
 
 def _checks(run: Trajectory) -> Iterator[TurnCheck]:
     is_damaged = run.run_notes.unreadable_lines > 0
     for check in traces.check_turns(events_of(run), "step"):
         unknown_claims = {claim: _NO_END for claim in _OF_ENDS if claim not in check.unknown}
-        yield _undecided(check, DAMAGE) if is_damaged else check._replace(unknown={**check.unknown, **unknown_claims})
+        yield _drop_faults(check, DAMAGE) if is_damaged else check._replace(unknown={**check.unknown, **unknown_claims})
 
 
-def _undecided(check: TurnCheck, why: str) -> TurnCheck:
+def _drop_faults(check: TurnCheck, why: str) -> TurnCheck:
     """Return a check without faults, because what could not be read may explain them."""
     return check._replace(faults=(), unknown=dict.fromkeys(TraceClaim, why))
 

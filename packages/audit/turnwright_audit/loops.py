@@ -85,7 +85,7 @@ def loops_of(turn: Sequence[AuditStep]) -> TurnLoops:
         return TurnLoops([], {})
     detector = _Detector(rounds)
     acts = detector.acts
-    stretches = list(_repeated(rounds, detector))
+    stretches = list(_find_repeats(rounds, detector))
     errors, idle = list(_errors(rounds)), list(_idle(rounds))
     _add(acts, f"errors:{SAME_ERRORS}", errors)
     _add(acts, f"nothing:{NOTHING_NEW}", idle)
@@ -174,7 +174,7 @@ def _period(rounds: list[Round], threshold: int) -> int:
     )
 
 
-def _repeated(rounds: Sequence[list[AuditCall]], detector: _Detector) -> Iterator[_Stretch]:
+def _find_repeats(rounds: Sequence[list[AuditCall]], detector: _Detector) -> Iterator[_Stretch]:
     """Yield the loops of equal calls."""
     for numbers in _rows(sorted(detector.periods)):
         first = numbers[0] - detector.periods[numbers[0]] * REPORTED + 1

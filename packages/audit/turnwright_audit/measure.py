@@ -12,7 +12,7 @@ from turnwright_audit.trajectories.checks import findings_of
 
 from .broken_rules import BrokenRule
 from .loops import Loop, loops_of
-from .rounds import AuditStep, counted, is_reply, late_results, shared_result, turns_of
+from .rounds import AuditStep, is_reply, late_results, read_count, shared_result, turns_of
 from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
@@ -236,15 +236,21 @@ def _spend(run: Trajectory, run_measure: RunMeasure) -> None:
     all_metrics = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
     totals = run.final_metrics or FinalMetrics()
     for name, total in (
-        ("input_tokens", (sum(counted(metrics.prompt_tokens) for metrics in all_metrics), totals.total_prompt_tokens)),
+        (
+            "input_tokens",
+            (sum(read_count(metrics.prompt_tokens) for metrics in all_metrics), totals.total_prompt_tokens),
+        ),
         (
             "output_tokens",
-            (sum(counted(metrics.completion_tokens) for metrics in all_metrics), totals.total_completion_tokens),
+            (sum(read_count(metrics.completion_tokens) for metrics in all_metrics), totals.total_completion_tokens),
         ),
-        ("cached_tokens", (sum(counted(metrics.cached_tokens) for metrics in all_metrics), totals.total_cached_tokens)),
-        ("cost", (sum(counted(metrics.cost_usd) for metrics in all_metrics), totals.total_cost_usd)),
+        (
+            "cached_tokens",
+            (sum(read_count(metrics.cached_tokens) for metrics in all_metrics), totals.total_cached_tokens),
+        ),
+        ("cost", (sum(read_count(metrics.cost_usd) for metrics in all_metrics), totals.total_cost_usd)),
     ):
-        setattr(run_measure, name, getattr(run_measure, name) + (total[0] or counted(total[1])))
+        setattr(run_measure, name, getattr(run_measure, name) + (total[0] or read_count(total[1])))
 
 
 def _model(run: Trajectory) -> str:
@@ -256,11 +262,11 @@ def _model(run: Trajectory) -> str:
 
 def _begins_with_message(run: Trajectory) -> bool:
     """Whether a user message comes before the first reply, so that the first turn is one."""
-    first = next(_own(run), None)
+    first = next(_own_steps(run), None)
     return first is not None and first.source == "user"
 
 
-def _own(run: Trajectory) -> Iterator[TrajectoryStep]:
+def _own_steps(run: Trajectory) -> Iterator[TrajectoryStep]:
     return (step for step in run.steps if step.source == "user" or is_reply(step) if not step.is_copied_context)
 
 

@@ -47,7 +47,7 @@ def page_of(
         [
             *page.head(files),
             *page.rules(rules),
-            *page.suggested(suggestion),
+            *page.list_suggestions(suggestion),
             *page.sizes(),
             *page.limits(),
             *page.loops(),
@@ -109,7 +109,7 @@ class _Page:
             )
         yield _table(("rule", "effect", ">runs", ">failed", ">calls"), rows)
 
-    def suggested(self, suggestion: Suggestion | None) -> Iterator[str]:
+    def list_suggestions(self, suggestion: Suggestion | None) -> Iterator[str]:
         if suggestion is None:
             return
         kind = "succeeded" if suggestion.labeled else "gave an answer"
@@ -158,7 +158,7 @@ class _Page:
             values = [_value(limit, name.partition(" ")[2]) for name in names]
             title = LIMITS[limit].counted.capitalize()
             lines = (
-                Line("saved", saved_label, [self._saved(tally) for tally in tallies]),
+                Line("saved", saved_label, [self._find_saving(tally) for tally in tallies]),
                 Line(
                     "lost",
                     label,
@@ -171,11 +171,11 @@ class _Page:
         for name, words in _DETECTORS.items():
             tally = totals.tallies.get(name, Tally())
             ok = f"{tally.succeeded:,}" if self._labeled else "?"
-            rows.append((words, f"{tally.runs:,}", ok, f"{self._saved(tally):.1%}"))
+            rows.append((words, f"{tally.runs:,}", ok, f"{self._find_saving(tally):.1%}"))
         yield "<h2>Loop detectors</h2>"
         yield _table(("a turn is stopped by", ">runs", ">had succeeded", f">{saved_label}"), rows)
 
-    def _saved(self, tally: Tally) -> float:
+    def _find_saving(self, tally: Tally) -> float:
         totals = self._totals
         if self._labeled:
             return tally.saved_failed / max(totals.failed_steps, 1)
@@ -196,12 +196,12 @@ class _Page:
         yield from map(self._run, runs.values())
         yield "</div>"
 
-    def _named(self, file: str, run: str) -> str:
+    def _name_run(self, file: str, run: str) -> str:
         return self._text(f"{Path(file).name}:{run}" if run.isdecimal() else run)
 
     def _run(self, loops: Sequence[SeenLoop]) -> str:
         first = loops[0]
-        name = self._named(first.file, first.run)
+        name = self._name_run(first.file, first.run)
         label = {True: ", succeeded", False: ", failed", None: ""}[first.success]
         shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
         for seen_loop in loops:
@@ -223,7 +223,7 @@ class _Page:
         if unpaired_runs := totals.without_results[:_ROWS]:
             rows = [
                 (
-                    self._named(unpaired_run.file, unpaired_run.run),
+                    self._name_run(unpaired_run.file, unpaired_run.run),
                     self._text(", ".join(unpaired_run.tools)),
                     f"{unpaired_run.calls:,}",
                 )

@@ -139,9 +139,9 @@ def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult
     return AuditStep(
         number,
         [_call(call, result) for call, result in calls_of(step, late)],
-        int(counted(metrics.prompt_tokens)),
-        int(counted(metrics.completion_tokens)),
-        counted(metrics.cost_usd),
+        int(read_count(metrics.prompt_tokens)),
+        int(read_count(metrics.completion_tokens)),
+        read_count(metrics.cost_usd),
         bool(text_of(step.message).strip()),
     )
 
@@ -165,7 +165,7 @@ def status_of(result: TrajectoryResult | None, text: str) -> str | None:
     return "error" if text[:_LONGEST_BEGINNING].lstrip().lower().startswith(_ERRORS) else "ok"
 
 
-def counted(number: float | None) -> float:
+def read_count(number: float | None) -> float:
     """Return a number of tokens, or a cost; 0 for an impossible value."""
     return number if number is not None and 0 <= number <= _LARGEST else 0
 

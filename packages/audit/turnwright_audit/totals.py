@@ -257,12 +257,12 @@ class Totals(Struct):
         self.succeeded += run.success is True
         self.failed += run.success is False
         self.failed_steps += run.steps if run.success is False else 0
-        ending = _kept(self.endings, run.ending)
+        ending = _choose_group(self.endings, run.ending)
         self.endings[ending] = self.endings.get(ending, 0) + 1
         for finding, number in run.findings.items():
             self.findings[finding] = self.findings.get(finding, 0) + number
         self.all.take(run)
-        self.groups.setdefault(_kept(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
+        self.groups.setdefault(_choose_group(self.groups, f"{run.agent} / {run.model}"), Group()).take(run)
         self._take_format(run)
         self._take_loops(run)
         if max(len(self.loops), len(self.without_results)) > 2 * _KEPT:
@@ -349,7 +349,7 @@ def _worth(seen_loop: SeenLoop) -> tuple[int, int]:
     return seen_loop.loop.tokens_after, seen_loop.loop.length
 
 
-def _kept(entries: "dict[str, int] | dict[str, Group]", name: str) -> str:
+def _choose_group(entries: "dict[str, int] | dict[str, Group]", name: str) -> str:
     return name if name in entries or len(entries) < _MOST_GROUPS else OTHERS
 
 
@@ -359,7 +359,7 @@ def _add(total: Struct, addend: Struct) -> None:
         total_value, addend_value = getattr(total, name), getattr(addend, name)
         if isinstance(total_value, dict):
             for key, value in addend_value.items():
-                kept_key = _kept(total_value, key)
+                kept_key = _choose_group(total_value, key)
                 if kept_key not in total_value:
                     total_value[kept_key] = value
                 elif isinstance(value, int):

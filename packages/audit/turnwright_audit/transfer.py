@@ -42,7 +42,7 @@ async def export_turn(store: Store, turn_id: str) -> list[str]:
         history = await messages_before(store, name, first) if name == turn_id else []
         facts = [_alone(first, history), *(fact for _, fact in journal[1:])]
         try:
-            hidden_facts = _hidden(facts, redactor())
+            hidden_facts = _hide_secrets(facts, redactor())
         except InvalidJournalError as error:
             raise UnreadableTurnError(name, f"it cannot be copied: {error}") from error
         for seq, fact in enumerate(hidden_facts, start=1):
@@ -60,7 +60,7 @@ def _alone(first: TurnStarted, history: Sequence[Message]) -> TurnStarted:
     return structs.replace(first, message_history=messages, continue_from=None)
 
 
-def _hidden(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
+def _hide_secrets(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
     """Return the facts without secrets.
 
     Loop keys are made of arguments and results. If secrets were in these, the inputs are played again without them.

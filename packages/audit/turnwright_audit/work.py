@@ -99,10 +99,10 @@ class Audit:
         """Yield batch by batch, in the order of the files. `advance` gets bytes on disk as they are read."""
         tasks = [
             _Task(files, self._settings, str(Path(self._folder.name) / str(number)))
-            for number, files in enumerate(_batched(self._files))
+            for number, files in enumerate(_make_batches(self._files))
         ]
         alone = self._jobs == 1 or len(tasks) <= 1 or any(file.path == STDIN for file in self._files)
-        for batch in _here(tasks, advance) if alone else _elsewhere(tasks, self._jobs, advance):
+        for batch in _read_here(tasks, advance) if alone else _elsewhere(tasks, self._jobs, advance):
             self.totals.merge(batch.totals)
             self.files += batch.files
             self.skipped += batch.skipped
@@ -123,7 +123,7 @@ class _Task(NamedTuple):
     rows: str
 
 
-def _batched(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
+def _make_batches(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
     batch: list[FoundFile] = []
     size = 0
     for file in files:
@@ -136,7 +136,7 @@ def _batched(files: Iterable[FoundFile]) -> Iterator[list[FoundFile]]:
         yield batch
 
 
-def _here(tasks: Iterable[_Task], advance: Callable[[int], None] | None) -> Iterator[Batch]:
+def _read_here(tasks: Iterable[_Task], advance: Callable[[int], None] | None) -> Iterator[Batch]:
     for task in tasks:
         yield _read(task, advance)
 
@@ -171,7 +171,7 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
         for run in reading:
             if run.file != file:
                 file, place = run.file, 0
-            row = run.found if isinstance(run.found, Problem) else _measured(run.found, run.file, place, settings)
+            row = run.found if isinstance(run.found, Problem) else _measure(run.found, run.file, place, settings)
             if isinstance(row, Problem):
                 problems.append(row)
             else:
@@ -188,7 +188,7 @@ def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
     return Batch(Path(task.rows), reading.done, reading.files, *skip_counts, problems, totals, labels)
 
 
-def _measured(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:
+def _measure(run: Trajectory, file: str, place: int, settings: Settings) -> RunMeasure | Problem:
     try:
         run_measure = measure(run, file, place)
         if settings.outcomes is not None and (label := settings.outcomes.of(run_measure, place)) is not None:
@@ -207,19 +207,19 @@ def _write(rows: BinaryIO, run: RunMeasure) -> None:
     try:
         row = _encode(run)
     except UnicodeEncodeError:  # half a surrogate pair, such as in a file's name that is not UTF-8
-        row = _encode(_mended(msgspec.to_builtins(run)))
+        row = _encode(_mend(msgspec.to_builtins(run)))
     rows.write(len(row).to_bytes(_LENGTH))
     rows.write(row)
 
 
-def _mended(value: object) -> object:
+def _mend(value: object) -> object:
     match value:
         case str():
             return value.encode(errors="replace").decode()
         case list():
-            return [_mended(item) for item in value]
+            return [_mend(item) for item in value]
         case dict():
-            return {_mended(key): _mended(item) for key, item in value.items()}
+            return {_mend(key): _mend(item) for key, item in value.items()}
         case _:
             return value
 

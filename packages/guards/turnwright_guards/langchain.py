@@ -82,10 +82,10 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         while True:
             call = turn.next_call()
             try:
-                response = handler(_guarded(request, call))
+                response = handler(_guard_request(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
-                return self._failed(turn, call, error)
-            kept_message = _taken(turn, response)
+                return self._end_failed(turn, call, error)
+            kept_message = _take_reply(turn, response)
             if kept_message is not None:
                 return kept_message
 
@@ -97,10 +97,10 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         while True:
             call = await turn.in_thread(turn.next_call)
             try:
-                response = await handler(_guarded(request, call))
+                response = await handler(_guard_request(request, call))
             except Exception as error:  # noqa: BLE001 (`_failed` raises it)
-                return await turn.in_thread(self._failed, turn, call, error)
-            kept_message = await turn.in_thread(_taken, turn, response)
+                return await turn.in_thread(self._end_failed, turn, call, error)
+            kept_message = await turn.in_thread(_take_reply, turn, response)
             if kept_message is not None:
                 return kept_message
 
@@ -171,7 +171,7 @@ class LoopGuardMiddleware(AgentMiddleware[GuardState, Any, Any]):  # type: ignor
         turn = self._turns.get(name) or GuardedTurn(self._options, app=_APP, prompt=_prompt(state))
         return self._keep(name, turn)
 
-    def _failed(self, turn: GuardedTurn, call: NextCall, error: Exception) -> ModelResponse[Any]:
+    def _end_failed(self, turn: GuardedTurn, call: NextCall, error: Exception) -> ModelResponse[Any]:
         """Return the summary of a turn whose conclusion failed. Any other error fails the turn and is raised."""
         if isinstance(error, GraphBubbleUp):
             raise error
@@ -194,7 +194,7 @@ def _prompt(state: GuardState) -> str:
     return str(prompts[-1].text) if prompts else ""
 
 
-def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
+def _guard_request(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
     changes: dict[str, Any] = {}
     if call.hint:
         changes["messages"] = [*request.messages, HumanMessage(content=call.hint)]
@@ -207,7 +207,7 @@ def _guarded(request: ModelRequest[Any], call: NextCall) -> ModelRequest[Any]:
     return request.override(**changes) if changes else request
 
 
-def _taken(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
+def _take_reply(turn: GuardedTurn, response: ModelResponse[Any]) -> ModelResponse[Any] | None:
     """Record a reply. Return what of it the agent receives, or None if the model is called again."""
     message = next(message for message in response.result if isinstance(message, AIMessage))
     text = str(message.text)

@@ -211,7 +211,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
             return await self._model().get_response(
                 system_instructions,
                 input,
-                self._resolved(model_settings),
+                self._resolve_settings(model_settings),
                 tools,
                 output_schema,
                 handoffs,
@@ -246,7 +246,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
                     raise
                 await turn.in_thread(turn.model_failed, error)
                 self._is_next = False
-                return _said(ModelResponse(output=[], usage=usage, response_id=None), turn.summary)
+                return _replace_text(ModelResponse(output=[], usage=usage, response_id=None), turn.summary)
             self._unsent = []
             usage.add(response.usage)
             kept_items = await turn.in_thread(self._reply, call, response, len(items))
@@ -260,7 +260,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """Yield the reply in one event; that of a run inside a tool as it streams."""
         if not self._is_next:
             instructions, items, settings, *more_parts = request
-            request = (instructions, items, self._resolved(settings), *more_parts)
+            request = (instructions, items, self._resolve_settings(settings), *more_parts)
             async for event in self._model().stream_response(*request, **options):
                 yield event
             return
@@ -317,10 +317,10 @@ class _GuardedModel(Model):  # type: ignore[misc]
 
     def _settings(self, settings: ModelSettings, call: NextCall) -> ModelSettings:
         """Return the settings with the defaults of the agent's model and the ban."""
-        settings = self._resolved(settings)
+        settings = self._resolve_settings(settings)
         return settings if call.tools else settings.resolve(ModelSettings(tool_choice="none"))
 
-    def _resolved(self, settings: ModelSettings) -> ModelSettings:
+    def _resolve_settings(self, settings: ModelSettings) -> ModelSettings:
         """Return the settings with the defaults of the agent's model, which the SDK did not know."""
         model = self._agent.model
         if self._config.model is None and not isinstance(model, Model):
@@ -356,7 +356,7 @@ class _GuardedModel(Model):  # type: ignore[misc]
         """Return the reply of a turn that is over: its text, or else the summary, without its calls."""
         bare = replace(response, output=[item for item in response.output if not _call_id(item)])
         last_text = self._turn.text_after(text)
-        return bare if last_text == text else _said(bare, last_text)
+        return bare if last_text == text else _replace_text(bare, last_text)
 
     def _refuse(
         self, response: ModelResponse, refusals: dict[str, CallDecision], runs: frozenset[str], place: int
@@ -408,7 +408,7 @@ class _AnnouncingHooks(RunHooks[Any]):  # type: ignore[misc]
         await self._own.on_llm_start(*about, **values)
 
 
-def _said(response: ModelResponse, text: str) -> ModelResponse:
+def _replace_text(response: ModelResponse, text: str) -> ModelResponse:
     """Return the reply with a text of ours instead of its own."""
     content = ResponseOutputText(type="output_text", text=text, annotations=[])
     message = ResponseOutputMessage(

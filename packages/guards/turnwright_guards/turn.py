@@ -297,7 +297,7 @@ class GuardedTurn:
         """Record that a model call raised: a conclusion is replaced by `summary`, any other call fails the turn."""
         with self._lock:
             if self.model_is_next:
-                self._guard.failed(Cause.REJECTED, described(error), elapsed=self._elapsed())
+                self._guard.failed(Cause.REJECTED, describe_error(error), elapsed=self._elapsed())
                 self._save()
 
     def broke(self, error: BaseException) -> None:
@@ -308,7 +308,7 @@ class GuardedTurn:
         with self._lock:
             if not self.over:
                 if isinstance(error, Exception):
-                    self._guard.broke(described(error), elapsed=self._elapsed())
+                    self._guard.broke(describe_error(error), elapsed=self._elapsed())
                 else:
                     self._guard.aborted(elapsed=self._elapsed())
                 with suppress(StoreError, LeaseLostError):
@@ -371,6 +371,6 @@ def maybe_cut_off(call: ToolCall, usage: Usage | None) -> ToolCall:
     return call if call.problem else replace(call, problem=cut_off_problem(limit))
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return an error in one line."""
     return f"{type(error).__name__}: {error}"

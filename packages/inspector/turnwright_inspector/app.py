@@ -130,8 +130,8 @@ class Inspector(Starlette):
             exception_handlers={
                 TurnNotFoundError: _missing,
                 **dict.fromkeys(UNREADABLE, _trouble),
-                HTTPException: _refused,
-                Exception: _failed,
+                HTTPException: _answer_refusal,
+                Exception: _answer_failure,
             },
             middleware=[Middleware(_Counting, self._needs, runs)],
             lifespan=_lifespan,
@@ -254,7 +254,7 @@ async def _trouble(request: Request, error: Exception) -> Response:
     return page(request, "actions/trouble.html", values, 503)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
+async def _answer_refusal(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 404:  # noqa: PLR2004 (as everybody knows it)
         message = "The inspector has no page at this address."
@@ -265,5 +265,5 @@ async def _refused(request: Request, error: Exception) -> Response:
     return response
 
 
-async def _failed(request: Request, error: Exception) -> Response:  # noqa: ARG001 (a handler takes both)
+async def _answer_failure(request: Request, error: Exception) -> Response:  # noqa: ARG001 (a handler takes both)
     return failure()

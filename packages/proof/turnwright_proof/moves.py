@@ -384,19 +384,19 @@ _Value = TypeVar("_Value")
 ValueOf = Callable[[str, str, Mapping[str, _Value]], _Value]
 
 
-def assigned(sets: Mapping[str, str], values: Mapping[str, _Value], value_of: ValueOf[_Value]) -> dict[str, _Value]:
+def assign_all(sets: Mapping[str, str], values: Mapping[str, _Value], value_of: ValueOf[_Value]) -> dict[str, _Value]:
     """Return `values` after assignments that happen at the same time."""
     return {**values, **{name: value_of(name, text, values) for name, text in sets.items()}}
 
 
-def followed(
+def follow_fact(
     fact: Follows, values: Mapping[str, _Value], value_of: ValueOf[_Value], effects: Mapping[str, Effect] = APPLIED
 ) -> dict[str, _Value]:
     """Return `values` after a fact: its effect, and what the proof counts of it."""
     reads = {name: value_of(name, text, values) for name, text in fact.values.items()}
     effect = effects.get(fact.kind)
     sets = {**(effect.sets if effect is not None else {}), **GHOSTS.get(fact.kind, {})}
-    after = assigned(sets, {**values, **reads}, value_of)
+    after = assign_all(sets, {**values, **reads}, value_of)
     return {**values, **{name: after[name] for name in sets}}
 
 
@@ -406,13 +406,13 @@ def after_row(
     """Return `values` after a row was taken: its facts, the retries of a new phase, usage, a model call, the reason."""
     reason = reason_after(row)
     for fact in facts_of(row):
-        values = followed(fact, values, value_of, effects)
+        values = follow_fact(fact, values, value_of, effects)
     sets = dict(SPENDING) | {"reason": reason}
     if (row.source, row.dest) in REFILLS:
         sets |= PHASE.sets
     if row.dest in ASKS:
         sets["model_calls"] = "model_calls + 1"
-    return assigned(sets, values, value_of)
+    return assign_all(sets, values, value_of)
 
 
 def after_event(
@@ -420,8 +420,8 @@ def after_event(
 ) -> dict[str, _Value]:
     """Return `values` after a move inside a state."""
     for fact in move.facts:
-        values = followed(fact, values, value_of, effects)
-    return assigned(SPENDING, values, value_of)
+        values = follow_fact(fact, values, value_of, effects)
+    return assign_all(SPENDING, values, value_of)
 
 
 #: All names with the values False and True; all others are integers.

@@ -34,7 +34,7 @@ _PARTS: Final = (
 
 
 @cache
-def parsed(text: str) -> ast.expr:
+def parse_text(text: str) -> ast.expr:
     """Return the tree of a text in the effects' language. Raises `GuardError` for anything else.
 
     The trees are shared: do not change one.
@@ -53,7 +53,7 @@ def parsed(text: str) -> ast.expr:
 
 def names_in(text: str) -> frozenset[str]:
     """Return the names that a text reads."""
-    return frozenset(node.id for node in ast.walk(parsed(text)) if isinstance(node, ast.Name))
+    return frozenset(node.id for node in ast.walk(parse_text(text)) if isinstance(node, ast.Name))
 
 
 #: The counters with the values False and True; all others are integers.
@@ -71,7 +71,7 @@ def evaluate(text: str, values: Mapping[str, int]) -> int:
 
 @cache
 def _compile(text: str) -> Callable[[Mapping[str, int]], int]:
-    names = names_in(text)  # `parsed` has refused what is not in the language
+    names = names_in(text)  # `parse_text` has refused what is not in the language
     body = re.sub(r"\w+", lambda name: f"values[{name[0]!r}]" if name[0] in names else name[0], text)
     function: Callable[[Mapping[str, int]], int] = eval(f"lambda values: {body}", {"__builtins__": {}})  # noqa: S307
     return function

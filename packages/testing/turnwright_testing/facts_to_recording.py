@@ -190,7 +190,7 @@ class _Reader:
         if fact.child is not None:
             raise sub_agents()
         if self._turn.batch[fact.call].state is CallState.STARTED:
-            self._died(fact.call, "rerun")
+            self._note_death(fact.call, "rerun")
         self._touched.add(fact.call)
 
     def _settle(self, fact: f.CallSettled) -> None:
@@ -206,14 +206,16 @@ class _Reader:
             if no_pause and fact.call not in self._recovering:  # a question in its middle gives the same facts
                 self._calls.ask(fact.call, Ask(InterruptKind.QUESTION), call.attempt)
             else:
-                self._died(fact.call, "ask" if no_pause else "unknown" if fact.result == UNKNOWN_OUTCOME else "rerun")
+                self._note_death(
+                    fact.call, "ask" if no_pause else "unknown" if fact.result == UNKNOWN_OUTCOME else "rerun"
+                )
         self._calls.settle(fact, call)
 
     def _wait(self, fact: f.CallWaiting) -> None:
         if fact.interrupt.forwarded:
             raise sub_agents()
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
-            self._died(fact.call, "ask")
+            self._note_death(fact.call, "ask")
         else:
             interrupt, call = fact.interrupt, self._turn.batch[fact.call]
             attempt = call.attempt if call.state is CallState.STARTED else 0
@@ -222,7 +224,7 @@ class _Reader:
             )
         self._touched.add(fact.call)
 
-    def _died(self, call: str, how: OnCrash) -> None:
+    def _note_death(self, call: str, how: OnCrash) -> None:
         """Account for this call of a dead process by its tool's crash policy."""
         name = self._turn.batch[call].name
         if self._on_crash.setdefault(name, how) != how:
@@ -248,7 +250,7 @@ class _Reader:
 
     def _answer(self, fact: f.Answered) -> None:
         kind = self._turn.interrupts[fact.interrupt].kind
-        answer = _said(fact, kind)
+        answer = _read_said(fact, kind)
         last = self._then[-1] if self._then else None
         if isinstance(last, dict) and isinstance(self._previous, f.Answered | f.CallSettled) and self._is_paused:
             last[fact.interrupt] = answer
@@ -354,7 +356,7 @@ def _agent(agent_fields: Mapping[str, JsonValue]) -> Agent:
         return Agent(name="recorded")
 
 
-def _said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
+def _read_said(fact: f.Answered, kind: InterruptKind) -> str | Answer:
     match fact.decision:
         case Decision.REPLY:
             return fact.text

@@ -104,7 +104,7 @@ class FlakyModel:
             yield item
         match line:
             case Cut(silently=False):
-                raise ModelError("the stream broke off", cause=Cause.INTERRUPTED, partial=_heard(line))
+                raise ModelError("the stream broke off", cause=Cause.INTERRUPTED, partial=_cut_reply(line))
             case Stalls():
                 await anyio.sleep(line.seconds)
                 raise ModelError(
@@ -129,7 +129,7 @@ async def _items(line: Line | None, request: ModelRequest) -> AsyncIterator[Delt
         case None | str() | ModelResponse():
             async for item in ScriptedModel(*(() if line is None else (line,))).stream(request):
                 if isinstance(item, ModelResponse):
-                    for delta in _called(item):
+                    for delta in _list_call_deltas(item):
                         yield delta
                 yield item
         case ModelError(partial=partial):
@@ -141,15 +141,15 @@ async def _items(line: Line | None, request: ModelRequest) -> AsyncIterator[Delt
 
 
 def _beginning(line: Cut) -> Iterator[Delta]:
-    partial_reply = _heard(line)
+    partial_reply = _cut_reply(line)
     if partial_reply.reasoning:
         yield ReasoningDelta(partial_reply.reasoning)
     if partial_reply.text:
         yield TextDelta(partial_reply.text)
-    yield from _called(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text))
+    yield from _list_call_deltas(line.reply, line.after - len(line.reply.reasoning) - len(line.reply.text))
 
 
-def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
+def _list_call_deltas(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
     """Return the deltas of the calls, with so many characters of arguments at most."""
     for number, call in enumerate(reply.calls):
         raw = call.raw or dumps(thaw(call.arguments or {}))
@@ -159,6 +159,6 @@ def _called(reply: ModelResponse, most: float = inf) -> Iterator[Delta]:
             most -= len(piece)
 
 
-def _heard(line: Cut) -> ModelResponse:
+def _cut_reply(line: Cut) -> ModelResponse:
     reasoning, text = line.reply.reasoning, line.reply.text
     return ModelResponse(reasoning=reasoning[: line.after], text=text[: max(line.after - len(reasoning), 0)])

@@ -29,7 +29,7 @@ from turnwright_states.verdict import Check
 from .behavior import Driven
 from .draw import quiet
 from .failing_test import FailureOrigin, failing_test
-from .invariants import InvariantViolatedError, assert_invariants, check, violated
+from .invariants import InvariantViolatedError, assert_invariants, check, select_violated
 from .json_values import ArgumentValues
 from .play import Build, play
 from .python_source import Imports, code
@@ -97,7 +97,7 @@ class FuzzReport(RunReport):
         self.ends.update(ending_of(turn.facts[-1][1] if turn.facts else None) for turn in turns)
         checks = [result for turn in turns for result in check(turn)]
         self.count(checks)
-        return violated(checks)
+        return select_violated(checks)
 
     def add_breaches(self, breaches: Mapping[str, Breach]) -> None:
         """Count the rules that the turns of one example break."""
@@ -180,11 +180,11 @@ class _Run:
             yield
             return
 
-        def heard(_number: int, _frame: object) -> None:
+        def note_interrupt(_number: int, _frame: object) -> None:
             self._interrupted = True
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-        before = signal.signal(signal.SIGINT, heard)
+        before = signal.signal(signal.SIGINT, note_interrupt)
         try:
             yield
         finally:
@@ -222,7 +222,7 @@ class _Run:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
                 report.add_breaches(find_breaches(sets, [[fact for _, fact in turn.facts] for turn in turns]))
         else:
-            violations = violated(result for turn in turns for result in check(turn))
+            violations = select_violated(result for turn in turns for result in check(turn))
         self._progress(report.examples, report.found is not None)
         if violations:
             if report.found is None:  # what making it smaller takes is not counted

@@ -26,12 +26,12 @@ def within_reviews(turn: Driven) -> Check:
     faults += (
         [f"{compactions} compactions, of {limits.max_compactions}"] if compactions > limits.max_compactions else []
     )
-    return checked("refused replies <= output_retries, and compactions <= max_compactions", faults)
+    return make_check("refused replies <= output_retries, and compactions <= max_compactions", faults)
 
 
 def obeys_verdicts(turn: Driven) -> Check:
     """A refused reply runs nothing, and nothing follows an accepted answer. Source: docs/rules.md#reviews."""
-    return checked("nothing of a refused reply runs, and no step follows an accepted answer", _disobeyed(turn))
+    return make_check("nothing of a refused reply runs, and no step follows an accepted answer", _find_disobeyed(turn))
 
 
 def asks_once(turn: Driven) -> Check:
@@ -39,7 +39,7 @@ def asks_once(turn: Driven) -> Check:
     claim = "no hook is asked again once its decision is in the journal"
     if turn.consulted is None:
         return unknown(claim, "the questions to hooks are not known")
-    decision_seqs = _decided(turn)
+    decision_seqs = _map_decisions(turn)
     faults: list[str] = []
     for consultation in turn.consulted:
         seq = decision_seqs.get((consultation.on, consultation.about))
@@ -48,7 +48,7 @@ def asks_once(turn: Driven) -> Check:
                 f"{consultation.on} was asked about {consultation.about} after fact {consultation.facts}, "
                 f"and fact {seq} has its decision"
             )
-    return checked(claim, faults)
+    return make_check(claim, faults)
 
 
 def stops_at_trips(turn: Driven) -> Check:
@@ -69,7 +69,7 @@ def stops_at_trips(turn: Driven) -> Check:
                 faults.append(
                     f"{consultation.on} tripped after fact {consultation.facts}, and fact {seq} is {fact.kind}"
                 )
-    return checked(claim, faults)
+    return make_check(claim, faults)
 
 
 def _goes_on(fact: f.Fact, on: str, about: int | str) -> bool:
@@ -84,7 +84,7 @@ def _goes_on(fact: f.Fact, on: str, about: int | str) -> bool:
             return False
 
 
-def _disobeyed(turn: Driven) -> Iterator[str]:
+def _find_disobeyed(turn: Driven) -> Iterator[str]:
     refused_calls: set[str] = set()
     reply: f.ModelReplied | None = None
     answer_seq = 0
@@ -102,7 +102,7 @@ def _disobeyed(turn: Driven) -> Iterator[str]:
             yield f"fact {seq} is {fact.kind}, and fact {answer_seq} accepted an answer"
 
 
-def _decided(turn: Driven) -> Mapping[tuple[str, int | str], int]:
+def _map_decisions(turn: Driven) -> Mapping[tuple[str, int | str], int]:
     """Return the first fact with the decision of each hook, by the hook and its step or its call."""
     decision_seqs: dict[tuple[str, int | str], int] = {}
     step = 0
@@ -136,7 +136,7 @@ def facts_of(turn: Driven, kind: type[F]) -> Iterator[F]:
     return (fact for _, fact in turn.facts if isinstance(fact, kind))
 
 
-def checked(claim: str, faults: Iterable[str]) -> Check:
+def make_check(claim: str, faults: Iterable[str]) -> Check:
     """Return the check of a claim: it holds without faults."""
     all_faults = tuple(faults)
     if not all_faults:

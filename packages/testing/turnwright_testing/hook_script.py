@@ -168,7 +168,7 @@ class Prompter:
         #: The checks whose model has failed once, by guardrail, turn and object.
         self._failed: set[tuple[int, str, int]] = set()
 
-    def instructed(self, agent: Agent, tools: Collection[str], compaction: Compact | None) -> Agent:
+    def instruct(self, agent: Agent, tools: Collection[str], compaction: Compact | None) -> Agent:
         """Return the agent with what the scenario adds to it. `tools` are the names of those that it may use."""
         script, code, additions = self._hooks, DecidedCode(self._decide), dict[str, object]()
         self._tools = tools

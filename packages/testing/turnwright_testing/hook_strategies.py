@@ -46,12 +46,12 @@ def hook_scripts(tools: Sequence[Tool]) -> st.SearchStrategy[HookScript]:
     name_tuples = names.map(tuple)
     return st.builds(
         HookScript,
-        before_model=_some(_requests(name_tuples)),
-        after_model=_some(st.builds(Refuses, st.sampled_from(["no", ""]))),
-        before_tool=_some(_tool_decisions(tools)),
-        after_tool=_some(st.builds(ReturnResult, st.sampled_from(["hidden", ""]) | json_values())),
-        prepare_tools=_some(name_tuples),
-        validator=_some(st.just(Refuses("not so"))),
+        before_model=_draw_some(_requests(name_tuples)),
+        after_model=_draw_some(st.builds(Refuses, st.sampled_from(["no", ""]))),
+        before_tool=_draw_some(_tool_decisions(tools)),
+        after_tool=_draw_some(st.builds(ReturnResult, st.sampled_from(["hidden", ""]) | json_values())),
+        prepare_tools=_draw_some(name_tuples),
+        validator=_draw_some(st.just(Refuses("not so"))),
     )
 
 
@@ -62,11 +62,11 @@ def guardrail_scripts() -> st.SearchStrategy[tuple[GuardrailScript, ...]]:
     single_hook = st.builds(
         GuardrailScript,
         st.sampled_from(GuardrailKind),
-        st.lists(mixed((3, st.none()), (2, trip), (1, failure)), min_size=1, max_size=_MOST).map(tuple),
+        st.lists(mix((3, st.none()), (2, trip), (1, failure)), min_size=1, max_size=_MOST).map(tuple),
         run_in_parallel=st.booleans(),
         hold_stream=st.booleans(),
     )
-    return mixed((1, st.just(())), (1, st.lists(single_hook, min_size=1, max_size=3).map(tuple)))
+    return mix((1, st.just(())), (1, st.lists(single_hook, min_size=1, max_size=3).map(tuple)))
 
 
 def typed_answers(agent: Agent[Never, object]) -> st.SearchStrategy[ModelResponse]:
@@ -135,7 +135,7 @@ def additions(tools: Sequence[Tool]) -> dict[str, st.SearchStrategy[Any]]:
     }
 
 
-def mixed(*weighted_strategies: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
+def mix(*weighted_strategies: tuple[int, st.SearchStrategy[T]]) -> st.SearchStrategy[T]:
     """Draw one of these by its weight, because Hypothesis drops duplicates from `one_of`."""
     places = [strategy for number, strategy in weighted_strategies for _ in range(number)]
     return st.integers(0, len(places) - 1).flatmap(lambda place: places[place])
@@ -143,7 +143,7 @@ def mixed(*weighted_strategies: tuple[int, st.SearchStrategy[T]]) -> st.SearchSt
 
 def seldom(strategy: st.SearchStrategy[T]) -> st.SearchStrategy[T | None]:
     """Draw None three times of four."""
-    return mixed((3, st.none()), (1, strategy))
+    return mix((3, st.none()), (1, strategy))
 
 
 def _requests(names: st.SearchStrategy[tuple[str, ...]]) -> st.SearchStrategy[ChangeRequest]:
@@ -169,9 +169,9 @@ def _tool_decisions(tools: Sequence[Tool]) -> st.SearchStrategy[ToolDecision]:
     return st.one_of(decisions)
 
 
-def _some(decision: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T | None, ...]]:
+def _draw_some(decision: st.SearchStrategy[T]) -> st.SearchStrategy[tuple[T | None, ...]]:
     decisions = st.lists(st.none() | decision, min_size=1, max_size=_MOST)
-    return mixed((1, st.just(())), (1, decisions.map(tuple)))
+    return mix((1, st.just(())), (1, decisions.map(tuple)))
 
 
 def _as_text(data: dict[str, JsonValue]) -> str:

@@ -23,9 +23,9 @@ from turnwright_states.verdict import Check, Verdict
 from .behavior import Driven, Execution
 from .hook_invariants import (
     asks_once,
-    checked,
     facts_of,
     limits_of,
+    make_check,
     obeys_verdicts,
     stops_at_trips,
     unknown,
@@ -57,21 +57,21 @@ def check(turn: Driven) -> list[Check]:
     return [invariant(turn) for invariant in INVARIANTS]
 
 
-def violated(checks: Iterable[Check]) -> tuple[Check, ...]:
+def select_violated(checks: Iterable[Check]) -> tuple[Check, ...]:
     """Return the violated ones of these checks."""
     return tuple(check for check in checks if check.verdict is Verdict.VIOLATED)
 
 
 def assert_invariants(turns: Iterable[Driven]) -> None:
     """Raise `InvariantViolatedError` unless every invariant of every turn holds. An unknown is not a violation."""
-    violations = violated(result for turn in turns for result in check(turn))
+    violations = select_violated(result for turn in turns for result in check(turn))
     if violations:
         raise InvariantViolatedError(violations)
 
 
 def raises_nothing(turn: Driven) -> Check:
     """The end of a turn is a value, never an exception. Source: docs/rules.md#outcomes."""
-    return checked("the engine raises nothing", [turn.raised] if turn.raised else [])
+    return make_check("the engine raises nothing", [turn.raised] if turn.raised else [])
 
 
 def ends(turn: Driven) -> Check:
@@ -82,12 +82,12 @@ def ends(turn: Driven) -> Check:
     last = turn.facts[-1][1] if turn.facts else None
     has_ended = isinstance(last, f.TurnEnded)
     ending = turn.gave_up or f"the last fact is {last.kind if last else 'missing'}"
-    return checked(claim, [] if has_ended and not turn.gave_up else [ending])
+    return make_check(claim, [] if has_ended and not turn.gave_up else [ending])
 
 
 def ends_once(turn: Driven) -> Check:
     """One ending, the last fact, with an outcome, its reason and its state. Source: docs/rules.md#outcomes."""
-    return checked("at most one ending: the last fact, whose reason fits its outcome", _endings(turn))
+    return make_check("at most one ending: the last fact, whose reason fits its outcome", _endings(turn))
 
 
 def fails_for_a_cause(turn: Driven) -> Check:
@@ -97,7 +97,7 @@ def fails_for_a_cause(turn: Driven) -> Check:
     """
     errors = (fact.error for fact in facts_of(turn, f.TurnEnded) if fact.reason is EndReason.ENGINE_ERROR)
     faults = [error or "it says nothing" for error in errors if _UNDECIDED not in error]
-    return checked("no turn fails by a bug of the engine, a tool or a hook", faults)
+    return make_check("no turn fails by a bug of the engine, a tool or a hook", faults)
 
 
 def within_steps(turn: Driven) -> Check:
@@ -107,7 +107,7 @@ def within_steps(turn: Driven) -> Check:
     faults = [] if numbers == list(range(1, len(numbers) + 1)) else [f"steps are numbered {numbers}"]
     most = min(limits.allowance, limits.cap, MAX_STEPS)
     faults += [f"{len(numbers)} steps started, of {most}"] if len(numbers) > most else []
-    return checked("steps <= min(steps, ceiling, 200), counted one by one", faults)
+    return make_check("steps <= min(steps, ceiling, 200), counted one by one", faults)
 
 
 def within_calls(turn: Driven) -> Check:
@@ -124,7 +124,7 @@ def within_calls(turn: Driven) -> Check:
                 faults.append(f"fact {seq}: call {len(whole)} of {limits.call_limit} starts")
             if len(of_step) > limits.max_calls_per_step:
                 faults.append(f"fact {seq}: call {len(of_step)} of {limits.max_calls_per_step} of its step starts")
-    return checked("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
+    return make_check("calls started <= tool_calls, and <= max_calls_per_step in each step", faults)
 
 
 def within_model_calls(turn: Driven) -> Check:
@@ -133,13 +133,13 @@ def within_model_calls(turn: Driven) -> Check:
     if turn.requests is None:
         return unknown(claim, "the requests are not known")
     most, request_count = limits_of(turn).model_calls, len(turn.requests)
-    return checked(claim, [f"{request_count} model calls, of {most}"] if request_count > most else [])
+    return make_check(claim, [f"{request_count} model calls, of {most}"] if request_count > most else [])
 
 
 def within_pauses(turn: Driven) -> Check:
     """Pauses, each for any number of interrupts. Source: docs/rules.md#approvals."""
     most, pause_count = limits_of(turn).max_pauses, sum(1 for _ in facts_of(turn, f.Paused))
-    return checked("pauses <= max_pauses", [f"{pause_count} pauses, of {most}"] if pause_count > most else [])
+    return make_check("pauses <= max_pauses", [f"{pause_count} pauses, of {most}"] if pause_count > most else [])
 
 
 def within_budgets(turn: Driven) -> Check:
@@ -156,7 +156,7 @@ def within_budgets(turn: Driven) -> Check:
             ]
         if not _applied(state, fact):
             break
-    return checked("no step starts once the tokens, the cost or the time is spent", faults)
+    return make_check("no step starts once the tokens, the cost or the time is spent", faults)
 
 
 def pairs_its_calls(turn: Driven) -> Check:
@@ -167,7 +167,7 @@ def pairs_its_calls(turn: Driven) -> Check:
             break
         transcript.add(seq, fact)
         if isinstance(fact, _AT_REST):
-            faults += _unpaired(f"after fact {seq} ({fact.kind})", transcript.messages)
+            faults += _find_unpaired(f"after fact {seq} ({fact.kind})", transcript.messages)
     parts = [part for message in transcript.messages for part in message.parts]
     call_counts = Counter(part.id for part in parts if isinstance(part, ToolCallPart))
     results = Counter(part.call for part in parts if isinstance(part, ToolResultPart))
@@ -176,7 +176,7 @@ def pairs_its_calls(turn: Driven) -> Check:
         for call, count in (call_counts | results).items()
         if count > 1
     ]
-    return checked("every call has exactly one result, wherever the turn pauses", faults)
+    return make_check("every call has exactly one result, wherever the turn pauses", faults)
 
 
 def settles_once(turn: Driven) -> Check:
@@ -190,7 +190,7 @@ def settles_once(turn: Driven) -> Check:
     faults += [
         f"call {call} has no result, and the turn is over" for call in call_counts if over and call not in settle_counts
     ]
-    return checked("every call is settled exactly once in the journal", faults)
+    return make_check("every call is settled exactly once in the journal", faults)
 
 
 def sends_sound_requests(turn: Driven) -> Check:
@@ -207,20 +207,20 @@ def sends_sound_requests(turn: Driven) -> Check:
         faults.append("some requests offer the tool of the typed answer, and some do not")
     for number, request in enumerate(turn.requests, start=1):
         where = f"request {number}"
-        faults += _unpaired(where, request.messages)
+        faults += _find_unpaired(where, request.messages)
         if not request.messages or request.messages[-1].role == "assistant":
             faults.append(f"{where} ends with an assistant message")
         request_tools = [spec.name for spec in request.tools if spec.name != OUTPUT_TOOL]
         if turn.tools is not None and request_tools not in allowed_offers:
             faults.append(f"{where} offers the tools {request_tools}, not {' or '.join(map(str, allowed_offers))}")
-    return checked(claim, faults)
+    return make_check(claim, faults)
 
 
 def shows_short_results(turn: Driven) -> Check:
     """A model receives at most 64 KiB of one result, and a note about the cut. Source: docs/rules.md#tool-results."""
     sizes = {fact.call: len(fact.result.encode(errors="replace")) for fact in facts_of(turn, f.CallSettled)}
     faults = [f"the result of {call} has {size} bytes" for call, size in sizes.items() if size > RESULT_LIMIT + _NOTICE]
-    return checked("no result is longer than 64 KiB and its notice", faults)
+    return make_check("no result is longer than 64 KiB and its notice", faults)
 
 
 def folds(turn: Driven) -> Check:
@@ -237,7 +237,7 @@ def folds(turn: Driven) -> Check:
                 f"fact {seq} ({fact.kind}) has the hash {fact.hash}, and its prefix folds to {state.digest()}"
             )
             break
-    return checked("every prefix of the journal folds to the state that was recorded", faults)
+    return make_check("every prefix of the journal folds to the state that was recorded", faults)
 
 
 def follows(turn: Driven) -> Check:
@@ -253,10 +253,10 @@ def journals_before_it_runs(turn: Driven) -> Check:
     started_attempts = {(fact.call, fact.attempt) for fact in facts_of(turn, f.CallStarted)}
     faults = [
         f"{execution.tool} ran as {execution.call}, attempt {execution.attempt}, and the journal knows of no such start"
-        for execution in _recorded(turn)
+        for execution in _list_recorded(turn)
         if (execution.call, execution.attempt) not in started_attempts
     ]
-    return checked(claim, faults)
+    return make_check(claim, faults)
 
 
 def runs_once(turn: Driven) -> Check:
@@ -266,12 +266,14 @@ def runs_once(turn: Driven) -> Check:
         return unknown(claim, "what ran is not known")
     reruns = Counter(_reruns(turn))
     faults: list[str] = []
-    for (call, attempt), count in Counter((execution.call, execution.attempt) for execution in _recorded(turn)).items():
+    for (call, attempt), count in Counter(
+        (execution.call, execution.attempt) for execution in _list_recorded(turn)
+    ).items():
         faults += [f"attempt {attempt} of {call} ran {count} times"] if count > 1 else []
-    for (call, name), count in Counter((execution.call, execution.tool) for execution in _recorded(turn)).items():
+    for (call, name), count in Counter((execution.call, execution.tool) for execution in _list_recorded(turn)).items():
         if count > 1 + reruns[call] and not turn.tools[name].idempotent:
             faults.append(f"{name} is not idempotent, and {call} ran {count} times")
-    return checked(claim, faults)
+    return make_check(claim, faults)
 
 
 INVARIANTS: Final[tuple[Invariant, ...]] = (
@@ -317,7 +319,7 @@ def may_be_repeated(first_fact: f.Fact, tool: str, tools: Mapping[str, Tool]) ->
     return repeatable and tool in tools and can_be_repeated([tools[tool]])
 
 
-def _recorded(turn: Driven) -> list[Execution]:
+def _list_recorded(turn: Driven) -> list[Execution]:
     """Return the executions that the journal must have: not those of steps that a crash may have lost."""
     executions, tools = turn.executions or (), turn.tools or {}
     if not turn.facts:
@@ -349,7 +351,7 @@ def _applied(turn: Turn, fact: f.Fact) -> bool:
     return True
 
 
-def _unpaired(where: str, messages: Sequence[Message]) -> list[str]:
+def _find_unpaired(where: str, messages: Sequence[Message]) -> list[str]:
     try:
         check_pairing(messages)
     except UnpairedError as error:

@@ -177,7 +177,7 @@ class _ScenarioRun:
         self._open_store = open_store
         self._journal: Store = MemoryStore() if open_store is None else open_store()
         self._prompter = Prompter(scenario.hooks, scenario.guardrails, self._facts_of)
-        self._agent = self._prompter.instructed(without_models(agent), self._offered, scenario.compaction)
+        self._agent = self._prompter.instruct(without_models(agent), self._offered, scenario.compaction)
         self._limits = self._agent.limits_for(scenario.limits)
         self._build = build
         self._stage = stage

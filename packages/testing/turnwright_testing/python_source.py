@@ -294,10 +294,10 @@ def _number(value: float | None) -> str:
 def _literal(text: str) -> str:
     """The text as one literal, in double quotes unless single ones save escapes."""
     quote = "'" if text.count('"') > text.count("'") else '"'
-    return quote + "".join(_escaped(character, quote) for character in text) + quote
+    return quote + "".join(_escape(character, quote) for character in text) + quote
 
 
-def _escaped(character: str, quote: str) -> str:
+def _escape(character: str, quote: str) -> str:
     if character == quote:
         return f"\\{character}"
     if character in _SHORT_ESCAPES:
@@ -339,12 +339,12 @@ def _pieces(text: str, width: int) -> Iterator[str]:
     for line in text.splitlines(keepends=True):
         start = used_width = 0
         for place, character in enumerate(line):
-            wide = _width(_escaped(character, '"'))
+            wide = _width(_escape(character, '"'))
             if used_width + wide > width and character != "\n":
                 space = line.rfind(" ", start + (place - start) // 2, place) + 1
                 end = space or place
                 yield line[start:end]
-                start, used_width = end, _width("".join(_escaped(character, '"') for character in line[end:place]))
+                start, used_width = end, _width("".join(_escape(character, '"') for character in line[end:place]))
             used_width += wide
         yield line[start:]
 

@@ -48,7 +48,7 @@ def as_test(
     was, imports = result_of(turn_id, facts), Imports()
     with reading(turn_id):
         recording, notes = read_facts((fact for _, fact in facts), history)
-    kept_assertions, notes_of_losses = _compared(was, recording)
+    kept_assertions, notes_of_losses = _make_assertions(was, recording)
     body = [*_recording(recording, imports), "", "", *_test(was, kept_assertions, recording, imports)]
     lines = [*_head(turn_id, (*notes, *notes_of_losses), recorded), "", *imports.lines(), "", *body]
     return "\n".join(lines) + "\n"
@@ -69,7 +69,7 @@ def _facts_of(turn: TurnResult) -> Iterator[tuple[str, Get]]:
         yield "[asked.id for asked in turn.interrupts]", lambda turn: [interrupt.id for interrupt in turn.interrupts]
 
 
-def _compared(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
+def _make_assertions(was: TurnResult, recording: Recording) -> tuple[list[tuple[str, object]], list[str]]:
     """Return the assertions of the test, and sentences about those that do not hold here."""
     try:
         result = playback(recording)

@@ -42,7 +42,7 @@ class RunReport:
     @property
     def checks(self) -> list[Check]:
         """Return one check for each claim, over the whole run. One that was never examined does not hold."""
-        return [self._summed(claim, counts) for claim, counts in self.verdicts.items()]
+        return [self._sum_checks(claim, counts) for claim, counts in self.verdicts.items()]
 
     @property
     def verdict(self) -> Verdict:
@@ -61,7 +61,7 @@ class RunReport:
         for check in checks:
             self.verdicts.setdefault(check.claim, Counter())[check.verdict] += 1
 
-    def _summed(self, claim: str, counts: Counter[Verdict]) -> Check:
+    def _sum_checks(self, claim: str, counts: Counter[Verdict]) -> Check:
         if counts[Verdict.VIOLATED]:
             detail = f"in {counts[Verdict.VIOLATED]} of {self.total} {self.checked}"
             return Check(claim, Verdict.VIOLATED, detail)

@@ -28,7 +28,7 @@ from .hook_strategies import (
     compactions,
     guardrail_scripts,
     hook_scripts,
-    mixed,
+    mix,
     model_settings,
     overflows,
     seldom,
@@ -116,16 +116,14 @@ def limits(**values: st.SearchStrategy[object] | object) -> st.SearchStrategy[Li
         for name, strategy in values.items()
     }
     loose = {name: strategy for name, strategy in LIMITS.items() if name not in fixed_limits}
-    names_drawn = mixed((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
+    names_drawn = mix((1, st.just([])), (4, st.lists(st.sampled_from(sorted(loose)), max_size=6, unique=True)))
     names = (
-        names_drawn.flatmap(lambda few: mixed((1, st.just(few)), (9, st.just([*few, *_LONG]))))
-        if loose
-        else names_drawn
+        names_drawn.flatmap(lambda few: mix((1, st.just(few)), (9, st.just([*few, *_LONG])))) if loose else names_drawn
     )
     fields = names.flatmap(
         lambda few: st.fixed_dictionaries({**fixed_limits, **{n: loose[n] for n in few if n in loose}})
     )
-    return mixed((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
+    return mix((3, fields.map(Limits.model_validate)), (1, st.builds(_preset, st.sampled_from(_PRESETS), fields)))
 
 
 def tool_calls(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st.SearchStrategy[ResponseToolCall]:
@@ -169,7 +167,7 @@ def usages() -> st.SearchStrategy[Usage | None]:
 def obedient_replies(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st.SearchStrategy[ModelResponse]:
     """A text, or a few calls that can run. `values`: see `tool_calls`."""
     answer = st.builds(ModelResponse, text=st.just("Done."), usage=usages())
-    return mixed((1, answer), (5, _asking(st.lists(tool_calls(tools, values), min_size=1, max_size=3))))
+    return mix((1, answer), (5, _asking(st.lists(tool_calls(tools, values), min_size=1, max_size=3))))
 
 
 def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelResponse]:
@@ -193,7 +191,7 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
     # One call is the simplest crowd: what fails without a crowd is then shown without one.
     crowd = st.sampled_from([1, *range(MAX_CALLS_PER_STEP, MAX_CALLS_PER_STEP + 3)])
     crowded_reply = _asking(st.builds(lambda call, number: [call] * number, tool_calls(tools), crowd))
-    return mixed((2, mistaken_reply), (1, empty), (3, reply), (1, crowded_reply))
+    return mix((2, mistaken_reply), (1, empty), (3, reply), (1, crowded_reply))
 
 
 def model_errors() -> st.SearchStrategy[ModelError]:
@@ -205,7 +203,7 @@ def model_errors() -> st.SearchStrategy[ModelError]:
         lambda cause, retry_after, partial: ModelError(
             str(cause), cause=cause, retry_after=retry_after, partial=partial
         ),
-        mixed((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
+        mix((3, st.sampled_from(passing)), (1, st.sampled_from(Cause))),
         wait,
         partial,
     )
@@ -239,7 +237,7 @@ def scripts(
     obedient, disobedient = obedient_replies(tools, values), disobedient_replies(tools)
     broken_lines = broken_streams(tools, real_time=real_time)
     answer: st.SearchStrategy[Line] = st.just("Done.")
-    line: st.SearchStrategy[Line] = mixed(
+    line: st.SearchStrategy[Line] = mix(
         (1, answer),
         (6, obedient),
         (3, disobedient),
@@ -250,11 +248,11 @@ def scripts(
     alone = line.map(lambda scripted_line: (scripted_line,))
     mistaken_reply = _asking(st.lists(bad_calls(tools), min_size=1, max_size=2))
     outage = model_errors()  # a provider that is down fails again and again
-    cycle = st.lists(mixed((3, obedient), (3, mistaken_reply), (1, outage)), min_size=1, max_size=4)
+    cycle = st.lists(mix((3, obedient), (3, mistaken_reply), (1, outage)), min_size=1, max_size=4)
     repeated_lines = st.builds(lambda lines, times: tuple(lines) * times, cycle, st.integers(1, 4))
-    runs = st.lists(mixed((2, alone), (1, repeated_lines)), min_size=1, max_size=_RUNS)
+    runs = st.lists(mix((2, alone), (1, repeated_lines)), min_size=1, max_size=_RUNS)
     once = st.just(()) if answers is None else answers.map(lambda scripted_line: (scripted_line,))
-    ending = mixed((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
+    ending = mix((3, st.just(())), (2, _endings(tools, real_time=real_time)), (3, once))
     return st.builds(lambda lines, last: _not_for_ever(tuple(chain(*lines, last))), runs, ending)
 
 
@@ -266,13 +264,13 @@ def behaviours(*, run_tools: bool = False) -> st.SearchStrategy[Behavior]:
     works: st.SearchStrategy[Returns | Runs] = st.just(Runs()) if run_tools else st.sampled_from(_TEXTS).map(Returns)
     hangs = st.just(Hangs(0.001)) if run_tools else st.sampled_from([Hangs(), Hangs(1.0)])
     errors = st.sampled_from(["RuntimeError", "ToolError", "SystemExit", "Retry"])
-    other_behaviors = mixed(
+    other_behaviors = mix(
         (4 if run_tools else 2, works), (1, st.builds(Raises, errors)), (1, hangs), (1, st.just(Floods()))
     )
     times = st.sampled_from([1, 1, 1, 1, 1, 2, 2, 3, _INSATIABLE])
     midway = st.sampled_from([False, False, True])
     asks = st.builds(Asks, st.sampled_from(_ASKING), times, st.sampled_from([None, _NO_TIME]), other_behaviors, midway)
-    return mixed((3, other_behaviors), (2, asks))
+    return mix((3, other_behaviors), (2, asks))
 
 
 def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:
@@ -283,7 +281,7 @@ def people(tools: Sequence[Tool] = ()) -> st.SearchStrategy[Person]:
     choice = st.sampled_from([None, None, 1, 0])
     arguments = st.none() | st.one_of([arguments_of(tool.parameters) for tool in tools])
     answers = st.builds(Answers, st.integers(0, 2), st.sampled_from(["yes", "", "go on ☃"]), choice, arguments)
-    return mixed((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
+    return mix((3, answers), (1, st.sampled_from([Leaves("abort"), Leaves("message")])))
 
 
 def crashes(most: int = 20) -> st.SearchStrategy[Crash]:
@@ -314,7 +312,7 @@ def scenarios(
     answers = None if typed_agent is None else typed_answers(typed_agent)
     batches = st.lists(st.none() | st.just("In short."), max_size=2).map(tuple)
 
-    def played(
+    def build_scenario(
         script: st.SearchStrategy[tuple[Line, ...]],
         turn_limits: st.SearchStrategy[Limits],
         abort_at: st.SearchStrategy[int | None],
@@ -336,9 +334,12 @@ def scenarios(
     replies = obedient_replies(usable, values) if answers is None else obedient_replies(usable, values) | answers
     willing = st.lists(replies, min_size=1, max_size=4).map(tuple)
     common = (limits(), seldom(abort_points()))
-    any_turn, additional = played(script, *common), played(willing | script, *common, **additions(usable))
-    kinds = _kinds(usable, played, real_time=run_tools, typed=typed_agent is not None, values=values)
-    return _shown_plainly(mixed((4, any_turn), (8, additional), *kinds))
+    any_turn, additional = (
+        build_scenario(script, *common),
+        build_scenario(willing | script, *common, **additions(usable)),
+    )
+    kinds = _kinds(usable, build_scenario, real_time=run_tools, typed=typed_agent is not None, values=values)
+    return _shown_plainly(mix((4, any_turn), (8, additional), *kinds))
 
 
 class _Played(Protocol):
@@ -400,7 +401,7 @@ def _only(*names: str) -> st.SearchStrategy[Limits]:
 def _endings(tools: Sequence[Tool], *, least: int = 0, real_time: bool) -> st.SearchStrategy[tuple[Line, ...]]:
     """The replies after a limit: they fail as often as they succeed, and the last line is repeated for ever."""
     broken_lines = broken_streams(tools, real_time=real_time)
-    line: st.SearchStrategy[Line] = mixed((1, disobedient_replies(tools)), (1, model_errors()), (1, broken_lines))
+    line: st.SearchStrategy[Line] = mix((1, disobedient_replies(tools)), (1, model_errors()), (1, broken_lines))
     return st.lists(line, min_size=least, max_size=2).map(tuple)
 
 

@@ -22,7 +22,7 @@ from turnwright.store import Store, open_store
 from turnwright_states import Cause, Usage
 from turnwright_testing import FlakyModel, Line
 from turnwright_testing.faults import KillAt, KillingStore, Witness, kill_this_process
-from turnwright_testing.faults.watched import NotingStore, paired, watched_tools
+from turnwright_testing.faults.watched import NotingStore, describe_pairing, watched_tools
 
 from .app_code import HELPER, agent_of
 from .plan import Kill, KillIn, Plan
@@ -134,7 +134,7 @@ class PlannedModel(FlakyModel):
         self._failed: dict[int, int] = {}
 
     async def next_line(self, request: ModelRequest) -> Line:
-        self._witness.note("asked", paired(request))
+        self._witness.note("asked", describe_pairing(request))
         await anyio.sleep(0.001)
         if self._kill is not None and (self._kill.call, self._kill.number) == ("model", len(self.requests)):
             kill_this_process()

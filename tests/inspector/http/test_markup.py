@@ -14,7 +14,7 @@ from pydantic import JsonValue
 from tests.secrets_made import SECRETS
 
 from turnwright.privacy.redaction import redactor
-from turnwright_inspector.http.markup import ColoringBudget, coloring, highlighted, markdown
+from turnwright_inspector.http.markup import ColoringBudget, coloring, highlight, markdown
 from turnwright_inspector.http.render import environment, json_text, visible
 
 #: Every element that a text may become, with its attributes.
@@ -115,7 +115,7 @@ def test_any_text_renders_only_allowed_elements(text: str) -> None:
     assert all(link.lower().startswith(("http://", "https://", "mailto:")) for link in html.links)
     assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", html.text)
     for language in ("json", "python", "html", "no-such-language"):
-        assert read(highlighted(shown(text), language)).text.splitlines() == shown(text).splitlines()
+        assert read(highlight(shown(text), language)).text.splitlines() == shown(text).splitlines()
 
 
 def test_markdown_is_rendered_as_html() -> None:
@@ -183,12 +183,12 @@ NESTED: st.SearchStrategy[JsonValue] = st.recursive(
 def test_folded_json_keeps_the_text(value: JsonValue, length: int) -> None:
     """Whole, and cut off anywhere."""
     text = json_text(value)
-    assert json.loads(read(highlighted(text, "json")).text) == value
-    assert read(highlighted(text[:length], "json")).text == text[:length]
+    assert json.loads(read(highlight(text, "json")).text) == value
+    assert read(highlight(text[:length], "json")).text == text[:length]
 
 
 def test_multi_line_parts_of_json_are_folded() -> None:
-    html = highlighted(json_text({"a": {"b": [1, 2, 3, 4, 5]}, "c": [1]}), "json")
+    html = highlight(json_text({"a": {"b": [1, 2, 3, 4, 5]}, "c": [1]}), "json")
     assert re.findall(r'data-lines="(\d+)"', html) == ["7", "5"]
     assert '<span class="hl-f">&#34;c&#34;: </span>' in html
 
@@ -212,12 +212,12 @@ def test_highlighting_of_a_page_has_a_single_budget() -> None:
     ticks = iter(range(1_000))
     text = "def a(b):\n    return b  # <c>\n"
     with coloring(ColoringBudget(seconds=8, clock=lambda: next(ticks))):
-        first, second = highlighted(text, "python"), highlighted(text, "python")
+        first, second = highlight(text, "python"), highlight(text, "python")
     assert first.count("<span") > 0
     assert "hl-c" not in first
     assert second == escape(text)
     assert read(first).text == text
-    assert "hl-c" in highlighted(text, "python")
+    assert "hl-c" in highlight(text, "python")
 
 
 @pytest.mark.parametrize("language", ["diff", "python", "html", "ini"])
@@ -227,10 +227,10 @@ def test_pages_of_hostile_code_take_bounded_time(language: str) -> None:
     with coloring(ColoringBudget()):
         for _ in range(50):
             for text in ("+" * 4_000, "(" * 4_000, "<a " * 1_300, "=" * 4_000, "+" * 12_000):
-                assert read(highlighted(text, language)).text == text
+                assert read(highlight(text, language)).text == text
     assert time.process_time() - start < 5
 
 
 def test_very_long_code_is_shown_without_colors() -> None:
-    assert "<span" in highlighted("# a\n" * 1_000, "python")
-    assert "<span" not in highlighted("# a\n" * 1_001, "python")
+    assert "<span" in highlight("# a\n" * 1_000, "python")
+    assert "<span" not in highlight("# a\n" * 1_001, "python")

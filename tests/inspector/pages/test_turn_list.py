@@ -24,7 +24,7 @@ from turnwright.model.retry import Backoff
 from turnwright.store import MemoryStore, NewTurn, Status
 from turnwright.store.summaries import MOST_WORDS, Order, SummarizedTurn, TurnFilter
 from turnwright_inspector import Open, inspector_app
-from turnwright_inspector.views.statistics import STANDINGS, Quantiles, grouped, quantile, statistics_of
+from turnwright_inspector.views.statistics import STANDINGS, Quantiles, group_by_steps, quantile, statistics_of
 from turnwright_inspector.views.summaries import Summaries
 from turnwright_inspector.views.turn_query import PAGE, Listed, Query, list_turns
 from turnwright_states import Cause, Limits, State, Usage
@@ -455,7 +455,10 @@ def test_quantile_bounds_the_given_share_of_values(values: Sequence[float], shar
 
 def test_impossible_step_counts_are_in_the_last_group() -> None:
     """A recorded run may have them."""
-    assert [(group.label, group.count) for group in grouped([150, 201, 9_000])] == [("101-200", 1), ("over 200", 2)]
+    assert [(group.label, group.count) for group in group_by_steps([150, 201, 9_000])] == [
+        ("101-200", 1),
+        ("over 200", 2),
+    ]
 
 
 async def test_page_has_quantiles_and_omits_all_zero_columns() -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from turnwright.errors import ConfigError
-from turnwright_proof.cli.reachability import EVENTS, drawn, narrowed, read_goal
+from turnwright_proof.cli.reachability import EVENTS, draw_search, narrow_cases, read_goal
 from turnwright_proof.cli.verify import VerifyReport, answer
 from turnwright_proof.smt.obligations import GROUPS
 from turnwright_proof.verify import ENDS, Case, Edge, Goal, Property, ViolationError, Walk, grid, reach, walk
@@ -154,7 +154,7 @@ def test_every_end_is_drawn_within_the_terminal_width(end: str) -> None:
     """Each row has its number in the chart."""
     witness = reach(DRAWN, Goal(frozenset({end}))).witness
     assert witness is not None
-    lines = list(drawn(witness))
+    lines = list(draw_search(witness))
     assert max(map(len, lines)) <= 100
     assert all(name in " ".join(lines[:4]) for name in ("hooks and", "from outside") if witness.case.hooked)
     numbers = [int(line.split("─ ")[1].split()[0]) for line in lines if "├─" in line]
@@ -255,14 +255,14 @@ def test_unknown_goal_lists_the_known_goals(goal: str, condition: str, says: str
 
 def test_cases_are_narrowed_to_a_value_or_built() -> None:
     """Cases of the grid come first, and each occurs once."""
-    cases = narrowed(grid(1), {"steps": 1, "max_retries": 7, "synthesis": True})
+    cases = narrow_cases(grid(1), {"steps": 1, "max_retries": 7, "synthesis": True})
     assert {(case.limits.steps, case.limits.max_retries, case.synthesis) for case in cases} == {(1, 7, True)}
     assert len(set(map(repr, cases))) == len(cases)
     of_the_grid = [case for case in grid(1) if case.limits.steps == 1]
-    assert narrowed(grid(1), {"steps": 1})[: len(of_the_grid)] == of_the_grid
-    assert {case.widest for case in narrowed(grid(1), {"widest": 3})} == {3}
+    assert narrow_cases(grid(1), {"steps": 1})[: len(of_the_grid)] == of_the_grid
+    assert {case.widest for case in narrow_cases(grid(1), {"widest": 3})} == {3}
     for ability in ABILITIES:
-        (case,) = narrowed([SMALL], {ability: True})
+        (case,) = narrow_cases([SMALL], {ability: True})
         assert [name for name in ABILITIES if getattr(case, name)] == [ability]
 
 
@@ -278,7 +278,7 @@ def test_cases_are_narrowed_to_a_value_or_built() -> None:
 )
 def test_invalid_value_of_a_field_is_refused(name: str, value: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        narrowed([SMALL], {name: value})
+        narrow_cases([SMALL], {name: value})
 
 
 # The command.

@@ -23,8 +23,8 @@ from turnwright_proof.moves import ALL_FLAGS, APPLIED, MOVES
 from turnwright_proof.smt import each_smt_check
 from turnwright_proof.smt.obligations import GROUPS, NAMES, System
 from turnwright_proof.smt.smt import export, to_smt
-from turnwright_proof.smt.solvers import Z3, Answer, Cvc5, installed
-from turnwright_proof.smt.terms import declared, value_of, variables
+from turnwright_proof.smt.solvers import Z3, Answer, Cvc5, find_solvers
+from turnwright_proof.smt.terms import declare, value_of, variables
 from turnwright_proof.texts import evaluate
 from turnwright_proof.theorems import INVARIANTS, LIMITS, START, claims_of, potential
 from turnwright_states.chart import ROWS, Row
@@ -225,11 +225,11 @@ def test_missing_solver_is_reported() -> None:
     def nothing(name: str) -> ModuleType:
         raise ImportError(name)
 
-    assert [solver.name for solver in installed(1, only)] == ["z3"]
-    (check,) = each_smt_check(only=("start",), solvers=installed(60, only))
+    assert [solver.name for solver in find_solvers(1, only)] == ["z3"]
+    (check,) = each_smt_check(only=("start",), solvers=find_solvers(60, only))
     assert "agree" not in check.detail
     with pytest.raises(ConfigError, match=r"--smt needs the package z3-solver: pip install 'turnwright-proof\[smt\]'"):
-        installed(1, nothing)
+        find_solvers(1, nothing)
 
 
 # The formulas are what the texts say.
@@ -253,7 +253,7 @@ TEXTS: Final = (
 @settings(max_examples=5)
 def test_translation_agrees_with_python(values: dict[str, int]) -> None:
     terms = variables(NAMES)
-    lines = [declared(name) for name in NAMES]
+    lines = [declare(name) for name in NAMES]
     lines += [f"(assert (= {name} {smt(value)}))" for name, value in values.items()]
     same = [f"(= {value_of('', text, terms).number} {smt(evaluate(text, values))})" for text in TEXTS]
     lines += [f"(assert (not (and {' '.join(same)})))", "(check-sat)"]

@@ -88,18 +88,18 @@ def audit(
         for batch in audit.batches(advance):
             for problem in batch.problems:
                 unreadable.add(problem.file)
-                process.say(_hidden(cut_line(f"{problem.file}: {problem.message}", _MESSAGE)))
+                process.say(_hide(cut_line(f"{problem.file}: {problem.message}", _MESSAGE)))
             for run in batch.runs() if as_json else ():
                 echo_json(redactor().hide_in(run_json(run)))
         suggestion = suggest(audit.totals, audit.runs())
     totals = audit.totals
-    unknown = _skipped(audit, format_) if audit.skipped else ""
+    unknown = _describe_skipped(audit, format_) if audit.skipped else ""
     if unknown and totals.runs and not as_json:
         process.say(unknown)
     if settings.outcomes is not None and totals.runs and not audit.labels:
         process.say(f"--outcomes {outcomes}: it has no label for any of these runs")
     if html is not None and totals.runs:
-        _write(html, page_of(totals, suggestion, files=audit.files, hide=_hidden, rules=rule_set))
+        _write(html, page_of(totals, suggestion, files=audit.files, hide=_hide, rules=rule_set))
     if as_json:
         figures = {"files": audit.files, "files_skipped": audit.skipped, "files_unreadable": len(unreadable)}
         echo_json(redactor().hide_in(summary_json(totals, suggestion, figures, rule_set)))
@@ -111,19 +111,19 @@ def audit(
     raise typer.Exit(_exit_code(totals, conditions, unreadable=len(unreadable), strict=strict))
 
 
-def _skipped(audit: Audit, format_: str | None) -> str:
+def _describe_skipped(audit: Audit, format_: str | None) -> str:
     sentence = f"{count(audit.skipped, 'file')} had {'another' if format_ else 'no known'} format"
-    name = _hidden(cut_line(audit.first_skipped, _MESSAGE))
+    name = _hide(cut_line(audit.first_skipped, _MESSAGE))
     return f"{sentence}{': ' if audit.skipped == 1 else ', such as '}{name}"
 
 
 def _print(audit: Audit, suggestion: Suggestion | None, settings: Settings) -> None:
     if settings.strict:
-        print_invariants(audit.totals.invariants, subagents=audit.totals.subagents, hide=_hidden)
+        print_invariants(audit.totals.invariants, subagents=audit.totals.subagents, hide=_hide)
     else:
-        print_report(audit.totals, suggestion, files=audit.files, hide=_hidden)
+        print_report(audit.totals, suggestion, files=audit.files, hide=_hide)
     if settings.rules is not None:
-        print_rules(audit.totals, settings.rules, hide=_hidden)
+        print_rules(audit.totals, settings.rules, hide=_hide)
 
 
 def _check_rules(conditions: Iterable[Condition], rules: RuleSet | None) -> None:
@@ -165,7 +165,7 @@ def _exit_code(totals: Totals, conditions: Iterable[Condition], *, unreadable: i
     return codes.INCONCLUSIVE if strict and unreadable and not code else code
 
 
-def _hidden(text: str) -> str:
+def _hide(text: str) -> str:
     return redactor().hide(text)
 
 
@@ -191,7 +191,7 @@ def _outcomes(path: Path) -> Outcomes:
         raise ConfigError(f"--outcomes {path}: {getattr(error, 'strerror', None) or error}") from error
     if outcomes.unusable:
         rows = count(len(outcomes.unusable), "row")
-        process.say(_hidden(cut_line(f"--outcomes {path}: {rows} left out: {outcomes.unusable[0]}", _MESSAGE)))
+        process.say(_hide(cut_line(f"--outcomes {path}: {rows} left out: {outcomes.unusable[0]}", _MESSAGE)))
     return outcomes
 
 

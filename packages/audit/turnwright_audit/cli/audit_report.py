@@ -56,7 +56,7 @@ def print_report(totals: Totals, suggestion: Suggestion | None, *, files: int, h
     report.without_results()
     report.loops()
     report.limits()
-    print_lines(_suggested(totals, suggestion))
+    print_lines(_list_suggestions(totals, suggestion))
 
 
 def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callable[[str], str]) -> None:
@@ -128,7 +128,7 @@ class _Report:
         endings = sorted(self._totals.endings.items(), key=lambda entry: -entry[1])
         for name, number in endings[:_MOST]:
             rows.append((self._text(name, 50), f"{number:,}", percent(number, self._totals.runs)))
-        self._more(rows, endings)
+        self._add_more_row(rows, endings)
         _table("Endings", ("ending", ">runs", ">share"), rows)
 
     def sizes(self) -> None:
@@ -150,7 +150,7 @@ class _Report:
         groups = sorted(self._totals.groups.items(), key=lambda entry: -entry[1].runs)
         for name, group in groups[:_MOST]:
             rows.append((self._text(name), *_group(group)))
-        self._more(rows, groups)
+        self._add_more_row(rows, groups)
         head = ("agent / model", ">runs", ">ok", ">steps p50", ">p99", ">calls p99", ">tokens p99")
         _table("By agent and model", head, rows)
 
@@ -186,7 +186,7 @@ class _Report:
         for group in groups[:_MOST]:
             tools = ", ".join(group.tools)
             rows.append((self._text(_run(group.file, group.run), 40), self._text(tools, 24), f"{group.calls:,}"))
-        self._more(rows, groups)
+        self._add_more_row(rows, groups)
         _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
 
     def loops(self) -> None:
@@ -258,7 +258,7 @@ class _Report:
     def _ok(self, number: int) -> str:
         return f"{number:,}" if self._labeled else "?"
 
-    def _more(self, rows: Rows, entries: Sequence[object]) -> None:
+    def _add_more_row(self, rows: Rows, entries: Sequence[object]) -> None:
         if len(entries) > _MOST:
             rows.append((f"and {len(entries) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
 
@@ -313,7 +313,7 @@ def _table(title: str, head: Sequence[str], rows: Rows) -> None:
     print_columns(first_column, other_columns)
 
 
-def _suggested(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:
+def _list_suggestions(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:
     yield ""
     if suggestion is None:
         yield "Suggested limits: none, because no run is known to have gone well"
@@ -324,14 +324,14 @@ def _suggested(totals: Totals, suggestion: Suggestion | None) -> Iterator[str]:
     yield "  or in an agent file:"
     yield from (f"    {line}" for line in suggestion.front_matter)
     for name, tally in (("These limits", suggestion.effect), ("The defaults", suggestion.defaults)):
-        yield f"  {name} would change {_done(totals, tally, labeled=suggestion.labeled)}"
+        yield f"  {name} would change {_describe_done(totals, tally, labeled=suggestion.labeled)}"
     if suggestion.runs < _FEW:
         yield f"  The p99 of fewer than {_FEW} runs is their maximum: audit more of them."
     if len(totals.groups) > 1:
         yield "  They are for all agents and models together: audit one alone for limits of its own."
 
 
-def _done(totals: Totals, tally: Tally, *, labeled: bool) -> str:
+def _describe_done(totals: Totals, tally: Tally, *, labeled: bool) -> str:
     ok = f" ({tally.succeeded:,} ok)" if labeled else ""
     tokens, _ = totals.shares_saved(tally)
     savings = f"{percent(tally.steps, totals.steps)} of steps{f', {tokens} of tokens' if tokens else ''}"

@@ -150,15 +150,15 @@ def unpack(
             elif kind == "tar":
                 yield from _tar(recording, raw, raw, meter, depth)
             else:
-                yield from _compressed(recording, kind, raw, meter, depth)
+                yield from _read_compressed(recording, kind, raw, meter, depth)
     except Exception as error:  # noqa: BLE001 (the standard library's readers of archives raise anything)
         yield Problem(recording.name, reason(error))
 
 
-def _compressed(
+def _read_compressed(
     recording: Recording, kind: str, raw: BinaryIO, meter: Meter, depth: int
 ) -> Iterator[Recording | Problem]:
-    with _decompressed(kind, raw) as stream_inside:
+    with _open_compressed(kind, raw) as stream_inside:
         stream = _Stream(stream_inside, meter)
         if packing(stream.peek(512)) == "tar":
             yield from _tar(recording, cast("BinaryIO", stream), raw, meter, depth)
@@ -166,7 +166,7 @@ def _compressed(
             yield from _member(recording.name, stream, meter, _DEEPEST)
 
 
-def _decompressed(kind: str, raw: BinaryIO) -> BinaryIO:
+def _open_compressed(kind: str, raw: BinaryIO) -> BinaryIO:
     if kind == "gz":
         return cast("BinaryIO", gzip.GzipFile(fileobj=raw))
     if kind == "bz2":
@@ -266,7 +266,7 @@ class _Stream:
         """Return the next bytes, which are read again."""
         while len(self._head) < number and self._error is None:
             try:
-                piece = self._next(number)
+                piece = self._read_next(number)
             except UNPACKING_ERRORS as error:
                 self._error = error
             else:
@@ -282,9 +282,9 @@ class _Stream:
             return head
         if self._error is not None:
             raise self._error
-        return self._next(number)
+        return self._read_next(number)
 
-    def _next(self, number: int) -> bytes:
+    def _read_next(self, number: int) -> bytes:
         data = self._read(number)
         if self._meter is not None:
             self._meter.take(len(data))

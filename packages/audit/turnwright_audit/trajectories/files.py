@@ -140,7 +140,7 @@ class Runs:
         try:  # a pipe of the shell, which can be read only once
             with io.FileIO(path, opener=_open_at_once) as stream:
                 yield from self._one_pass(
-                    file.path, cast("BinaryIO", stream), _begun(stream) if path.is_fifo() else b""
+                    file.path, cast("BinaryIO", stream), _read_beginning(stream) if path.is_fifo() else b""
                 )
         except OSError as error:
             yield Run(file.path, None, Problem(file.path, reason(error)))
@@ -209,7 +209,7 @@ def _open_at_once(path: str, flags: int) -> int:
     return descriptor
 
 
-def _begun(pipe: io.FileIO) -> bytes:
+def _read_beginning(pipe: io.FileIO) -> bytes:
     """Return the first byte of a pipe, or none if it comes later. Raises `OSError` if no program writes to it."""
     os.set_blocking(pipe.fileno(), False)
     until = time.monotonic() + _PATIENCE
@@ -244,7 +244,7 @@ def _below(path: str) -> Iterator[FoundFile]:
         else:
             status = os.stat(path)  # noqa: PTH116
             is_readable = stat.S_ISREG(status.st_mode) or stat.S_ISFIFO(status.st_mode)
-            file = _found(path, status, Path(path + _LOG))
+            file = _make_found_file(path, status, Path(path + _LOG))
             yield file if is_readable else file._replace(problem="it is a device or a socket, and not a file")
     except OSError as error:
         yield FoundFile(path, 0, reason(error))
@@ -266,7 +266,7 @@ def _walk(folder: str, root: str, seen_folders: set[tuple[int, int]]) -> Iterato
         if kind is None:
             continue
         if stat.S_ISREG(kind.st_mode):
-            yield _found(entry.path, kind, logs.get(entry.name + _LOG))
+            yield _make_found_file(entry.path, kind, logs.get(entry.name + _LOG))
         elif stat.S_ISDIR(kind.st_mode) and entry.name not in _LEFT_OUT:
             identity = _identity(entry.path)
             if identity not in seen_folders:
@@ -274,7 +274,7 @@ def _walk(folder: str, root: str, seen_folders: set[tuple[int, int]]) -> Iterato
                 yield from _walk(entry.path, root, seen_folders)
 
 
-def _found(path: str, kind: os.stat_result, log: "os.DirEntry[str] | Path | None") -> FoundFile:
+def _make_found_file(path: str, kind: os.stat_result, log: "os.DirEntry[str] | Path | None") -> FoundFile:
     log_kind = None if log is None else _status(log)
     changed_at = kind.st_mtime_ns
     if log_kind is not None and log_kind.st_size:  # a reader may make an empty log

@@ -140,7 +140,7 @@ class _JournalRun:
             case f.Paused():
                 self.clock = None
             case f.Reviewed():
-                self._reviewed(fact)
+                self._end_review(fact)
             case f.Compacted():
                 words = "Old tool results were cleared." if fact.cleared else fact.text
                 self.builder.system(f"The conversation was compacted. {words}".strip(), at=self.at)
@@ -230,7 +230,7 @@ class _JournalRun:
             trajectory_call.extra.turnwright.state = state
             self._below(call)
 
-    def _reviewed(self, fact: f.Reviewed) -> None:
+    def _end_review(self, fact: f.Reviewed) -> None:
         step, self.review = self.review, None
         if not fact.refused:
             return

@@ -35,9 +35,9 @@ class _Tracer:
             if self._paused and not isinstance(fact, f.Paused | f.TurnEnded) and fact.state is not State.PAUSED:
                 self._paused = False
                 yield traces.TraceResumed(turn=self._turn)
-            yield from self._told(fact)
+            yield from self._trace_fact(fact)
 
-    def _told(self, fact: f.Fact) -> Iterator[traces.TraceEvent]:  # noqa: C901, PLR0912 (one case a fact: flat)
+    def _trace_fact(self, fact: f.Fact) -> Iterator[traces.TraceEvent]:  # noqa: C901, PLR0912 (one case a fact: flat)
         turn = self._turn
         match fact:
             case f.TurnStarted():

@@ -84,7 +84,7 @@ class Shape(Generic[T]):
             return self.convert(self._any(data))
         except BROKEN:
             pass
-        mended_value = _mended(data)
+        mended_value = _mend(data)
         return None if mended_value is None else self.convert(mended_value)
 
     def convert(self, value: object) -> T | None:
@@ -96,7 +96,7 @@ class Shape(Generic[T]):
             return None if fit is _MISFIT else cast("T", fit)
 
 
-def _mended(data: bytes) -> JsonValue:
+def _mend(data: bytes) -> JsonValue:
     """Return the value of bytes that a strict reader of JSON refuses; None if they are not JSON at all."""
     try:
         value = json.loads(data.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)

@@ -217,7 +217,7 @@ class _Guarded:
 def opener(path: Path) -> Callable[[], BinaryIO]:
     """Return a function that opens the file at a path, behind its byte order mark if it has one."""
 
-    def opened() -> BinaryIO:
+    def open_stream() -> BinaryIO:
         stream = path.open("rb")
         try:
             if stream.peek(len(BOM_UTF8))[: len(BOM_UTF8)] == BOM_UTF8:
@@ -227,7 +227,7 @@ def opener(path: Path) -> Callable[[], BinaryIO]:
             raise
         return stream
 
-    return opened
+    return open_stream
 
 
 def may_hold_runs(head: bytes) -> bool:

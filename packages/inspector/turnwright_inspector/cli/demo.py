@@ -91,7 +91,7 @@ class DemoModel:
         if prompt == _FORECAST and not self._overloaded:
             self._overloaded = True
             raise ModelError("the model is overloaded; try again later", cause=Cause.OVERLOADED, status=529)
-        reply = _SCRIPTS.get(prompt, _anything)(request)
+        reply = _SCRIPTS.get(prompt, _answer_anything)(request)
         if isinstance(reply, ModelError):
             raise reply
         reply = ModelResponse(text=reply) if isinstance(reply, str) else reply
@@ -174,7 +174,7 @@ def _walk(request: ModelRequest) -> ModelResponse | str:
     return asks_for(ResponseToolCall("walk_to", {"place": place}), text=text)
 
 
-def _anything(_: ModelRequest) -> str:
+def _answer_anything(_: ModelRequest) -> str:
     return "This is a demo. It has no reply to that message."
 
 
@@ -229,12 +229,12 @@ async def _play_turns(folder: Path, engine: Engine) -> None:
             (Agent(name="Comparer"), _COMPARE),
         ):
             turns.start_soon(engine.run, agent, prompt)
-        turns.start_soon(_planned, engine)
-        turns.start_soon(_crashed, folder, engine)
+        turns.start_soon(_run_plan, engine)
+        turns.start_soon(_run_crash, folder, engine)
         turns.start_soon(_walks, engine)
 
 
-async def _planned(engine: Engine) -> None:
+async def _run_plan(engine: Engine) -> None:
     async with engine.stream(Agent(name="Planner"), _PLAN) as events:
         async for event in events:
             if event.type == "call_started" and event.seq < 8:  # noqa: PLR2004 (in its first step)
@@ -242,7 +242,7 @@ async def _planned(engine: Engine) -> None:
                     await engine.steer(event.turn, "It will rain: take the short path.")
 
 
-async def _crashed(folder: Path, engine: Engine) -> None:
+async def _run_crash(folder: Path, engine: Engine) -> None:
     command = [sys.executable, "-c", CHILD, str(folder / _DATABASE), str(folder / _WITNESS)]
     child = await anyio.open_process(command, stdin=subprocess.DEVNULL, stdout=None, stderr=None)
     try:

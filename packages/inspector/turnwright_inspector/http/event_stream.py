@@ -46,7 +46,7 @@ def never() -> float:
 class PageEventStream(EventSourceResponse):
     """The events of a browser, until it disconnects, or stops reading.
 
-    `rest` returns the least seconds between two `grown` events, each of which makes the browser load the page. Other
+    `pause` returns the least seconds between two `grown` events, each of which makes the browser load the page. Other
     events are sent at once.
     """
 
@@ -89,7 +89,7 @@ class _Paced:
     async def events(self) -> AsyncIterator[ServerSentEvent]:
         while True:
             while self._waiting:
-                for page_event in self._next(self._waiting.popleft()):
+                for page_event in self._pace(self._waiting.popleft()):
                     yield page_event.event
             if self._over:
                 for page_event in self._let_go():
@@ -102,7 +102,7 @@ class _Paced:
                 for page_event in self._let_go():
                     yield page_event.event
 
-    def _next(self, page_event: PageEvent) -> Iterator[PageEvent]:
+    def _pace(self, page_event: PageEvent) -> Iterator[PageEvent]:
         match page_event.name:
             case "grown":
                 self._since.clear()

@@ -133,7 +133,7 @@ def markdown(text: str, shorten: Shown) -> Markup:
     return Markup("").join(_blocks(tokens, shorten))
 
 
-def highlighted(text: str, language: str) -> Markup:
+def highlight(text: str, language: str) -> Markup:
     """Color the words of a text that is fit to be shown. JSON over several lines can be folded."""
     if language == "json":
         return _json(text)
@@ -151,7 +151,7 @@ def highlighted(text: str, language: str) -> Markup:
     for color, group in groupby(budget.spend(colors.get_tokens(text)), key=lambda token: _color(str(token[0]))):
         words = "".join(words for _, words in group)
         length += len(words)
-        pieces += _colored(color, words)
+        pieces += _color_pieces(color, words)
     return Markup("").join([*pieces, text[length:]])
 
 
@@ -159,7 +159,7 @@ def _color(kind: str) -> str:
     return next((color for begins, color in _COLORS.items() if kind.startswith(begins)), "")
 
 
-def _colored(color: str, words: str) -> tuple[str, ...]:
+def _color_pieces(color: str, words: str) -> tuple[str, ...]:
     """The pieces of colored words: tags, and a text to be escaped."""
     return (_TAGS[color], words, _END) if color else (words,)
 
@@ -212,7 +212,7 @@ def _inline(tokens: "Sequence[Token]", show: Shown) -> Iterator[Markup]:
             address = show(str(token.attrGet("href") or ""))
             links.append(_ADDRESS.fullmatch(address) is not None)
             if links[-1]:
-                yield _opened(address)
+                yield _open_link(address)
         elif kind == "link" and side == "close":
             if links.pop():
                 yield Markup("</a>")
@@ -225,10 +225,10 @@ def _inline(tokens: "Sequence[Token]", show: Shown) -> Iterator[Markup]:
 def _link(address: str, words: str, show: Shown) -> Iterator[Markup]:
     address = show(address)
     good = _ADDRESS.fullmatch(address) is not None
-    yield Markup("{}{}</a>").format(_opened(address), words) if good else escape(words)
+    yield Markup("{}{}</a>").format(_open_link(address), words) if good else escape(words)
 
 
-def _opened(address: str) -> Markup:
+def _open_link(address: str) -> Markup:
     return Markup('<a href="{0}" title="{0}" rel="noopener noreferrer nofollow" hx-boost="false">').format(address)
 
 
@@ -238,7 +238,7 @@ def _tag(name: str, side: str, direction: str = "") -> Markup:
 
 def _code(text: str, language: str, show: Shown) -> Markup:
     text = show(text)
-    words = highlighted(text, language)
+    words = highlight(text, language)
     label, lines = language[:30] or "code", text.count("\n")
     pre = Markup('<pre tabindex="0" role="group" aria-label="{}"><code>{}</code></pre>').format(show(label), words)
     if lines <= _LONG_CODE:
@@ -292,6 +292,6 @@ def _json_line(line: str) -> Iterator[str]:
     yield match["indent"]
     for group, color in _LINE_COLORS:
         if match[group]:
-            yield from _colored(color, match[group])
+            yield from _color_pieces(color, match[group])
     yield match["mark"] or ""
     yield match["rest"]

@@ -15,7 +15,7 @@ from turnwright.journal.questions import describe_approvals
 from turnwright.privacy.invisible import replace_invisible
 from turnwright.privacy.redaction import Redactor, redactor
 
-from .markup import ColoringBudget, coloring, highlighted, markdown
+from .markup import ColoringBudget, coloring, highlight, markdown
 from .questions import question_text
 
 #: Seconds of a minute, an hour and a day.
@@ -70,7 +70,7 @@ def environment_with(hider: Redactor) -> Environment:
         truncate=lambda text, length: cut_tight(hider.hide(str(text)), length),
         beginning=lambda text, length: beginning(str(text), length, hider.hide),
         markdown=lambda text: markdown(str(text), lambda words: visible(hider.hide(words))),
-        code=lambda text, language, length: highlighted(visible(beginning(str(text), length, hider.hide)), language),
+        code=lambda text, language, length: highlight(visible(beginning(str(text), length, hider.hide)), language),
         data_in=partial(_data_in, hider),
         urlencode=lambda fields: urlencode({name: hider.hide(value) for name, value in fields.items()}),
     )

@@ -49,7 +49,7 @@ class ComparePages:
         similar_turns: list[SummarizedTurn] = []
         if right_turn is not None and not left:
             left = right_turn.started.forked_from or ""
-            similar_turns = [] if left else await self._others(right_turn, earlier=True)
+            similar_turns = [] if left else await self._list_candidates(right_turn, earlier=True)
             if similar_turns and _same_prompt(right_turn, similar_turns[0]):
                 left = similar_turns.pop(0).row.id
         left_turn = await self._turns.read(left) if left else None
@@ -58,14 +58,14 @@ class ComparePages:
         values = {"noun": "turn", "path": "compare", "left": left, "right": right, "forked_at": forked_at}
         if left_turn is None or right_turn is None:
             chosen_turn = left_turn or right_turn
-            similar_turns = await self._others(chosen_turn) if chosen_turn is not None else []
+            similar_turns = await self._list_candidates(chosen_turn) if chosen_turn is not None else []
             return page(request, "compare.html", {**values, "found": None, "offered": similar_turns})
         pair = whole_number(request.query_params.get("pair", ""))
         sides = await self._side(left_turn), await self._side(right_turn)
         comparison = await anyio.to_thread.run_sync(compare, *sides, pair)
         return page(request, "compare.html", {**values, "found": comparison, "offered": similar_turns})
 
-    async def _others(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:
+    async def _list_candidates(self, turn: TurnRecord, *, earlier: bool = False) -> list[SummarizedTurn]:
         """Return the newest turns of a turn's agent: first those with its prompt. `earlier`: those before it."""
         await self._summaries.current()
         row = turn.row

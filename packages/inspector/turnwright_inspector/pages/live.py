@@ -49,7 +49,7 @@ class Live:
     be read. All data is JSON.
 
     A `piece` has the next words of the reply, or the kind `restarted`, which drops the words so far. A page that opens
-    during a reply receives it from its beginning, with `…` for unknown parts. `rest` returns the least seconds between
+    during a reply receives it from its beginning, with `…` for unknown parts. `pause` returns the least seconds between
     two `grown` events of a turn.
     """
 
@@ -102,7 +102,7 @@ class Live:
                     yield PageEvent.of("ended", seq=seq)
                     return
                 if is_driven and row.owner == store.owner:
-                    async with aclosing(self._here(name, seq)) as events:
+                    async with aclosing(self._follow_here(name, seq)) as events:
                         async for event in events:
                             seq = max(seq, event.seq or 0)
                             yield event
@@ -118,14 +118,14 @@ class Live:
         is_driven, waiting = await store.is_driven(name), len(await store.inbox(name))
         return row, is_driven, waiting, facts[-1][0] if facts else seq
 
-    async def _here(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
+    async def _follow_here(self, name: str, seq: int) -> AsyncGenerator[PageEvent]:
         """Yield the events of a turn that runs in this process, until it ends or pauses."""
         words = Words(self._replies)
         try:
             events = self._engine.events(name, seq)
             try:
                 async for event in events:
-                    for page_event in _told(event, words):
+                    for page_event in _make_page_events(event, words):
                         yield page_event
             finally:
                 if isinstance(events, AsyncGenerator):
@@ -202,7 +202,7 @@ async def _whole(query: Awaitable[_Found]) -> _Found:
     return results[0]
 
 
-def _told(event: TurnEvent, words: Words) -> Iterator[PageEvent]:
+def _make_page_events(event: TurnEvent, words: Words) -> Iterator[PageEvent]:
     match event:
         case DeltaEvent():
             yield from words.add(event)

@@ -65,7 +65,7 @@ class NeedsYouPage:
         for value in chosen_turns:
             turn = ""
             try:
-                turn, interrupts = _chosen(value)
+                turn, interrupts = _read_choice(value)
                 await self._do(action, turn, interrupts)
             except TurnwrightError as error:
                 failures.append(f"{turn}: {error}")
@@ -96,7 +96,7 @@ class NeedsYouPage:
             self._background.take_on(turn)
 
 
-def _chosen(value: str) -> tuple[str, list[str]]:
+def _read_choice(value: str) -> tuple[str, list[str]]:
     """Return a turn and the names of the approvals that were shown, from a box of the page."""
     try:
         turn, interrupts = json.loads(value)

@@ -107,10 +107,10 @@ class RunPages:
         library, query, sort = self._library, RunQuery.of(request.query_params), request.query_params.get("sort", "")
         by = grouping_of(request.query_params)
 
-        def grouped() -> list[RunGroup]:
+        def group_runs() -> list[RunGroup]:
             return groups_of(query.runs(library, library.entries), sort, by)
 
-        rows = await anyio.to_thread.run_sync(grouped)
+        rows = await anyio.to_thread.run_sync(group_runs)
         values = {
             "query": query,
             "sort": sort if sort in GROUP_COLUMNS else "runs",
@@ -128,10 +128,10 @@ class RunPages:
         library, query = self._library, RunQuery.of(request.query_params)
         by = "model" if request.query_params.get("by") == "model" else "agent"
 
-        def counted() -> Statistics:
+        def count_runs() -> Statistics:
             return run_statistics(query.runs(library, library.entries), by)
 
-        statistics = await anyio.to_thread.run_sync(counted)
+        statistics = await anyio.to_thread.run_sync(count_runs)
         values = {"statistics": statistics, "of": "run", "query": query, "by": by, "reading": library.reading}
         return page(request, "statistics.html", values)
 
@@ -140,7 +140,7 @@ class RunPages:
 
         Raises `HTTPException` (404).
         """
-        entry, whole = await self._found(request.path_params["number"])
+        entry, whole = await self._find_run(request.path_params["number"])
         fields = request.query_params
         inner, step = (whole_number(fields.get(name, "")) or 0 for name in ("inner", "step"))
         until, zoom, call = (
@@ -169,7 +169,7 @@ class RunPages:
         def inner_link(number: str, **query: object) -> str:
             return link(**{"inner": number, "tab": None, "step": None, **query})
 
-        def made() -> dict[str, object]:
+        def make_values() -> dict[str, object]:
             run_view = recorded_run(whole, entry.found, inner=inner, step=step, until=None if shows_times else until)
             chosen_step = next((candidate for candidate in run_view.steps if candidate.key == str(step)), None)
             values: dict[str, object] = {"recorded": run_view, "step": chosen_step, "view": None, "stale": is_stale}
@@ -177,7 +177,7 @@ class RunPages:
                 values["view"] = run_timeline(whole, run_view, zoom=zoom, step=step, until=until)
             return values
 
-        values = await anyio.to_thread.run_sync(made)
+        values = await anyio.to_thread.run_sync(make_values)
         values |= {"entry": entry, "number": inner, "opened": call, "link": link, "inner": inner_link, "whole": "run"}
         return page(request, "run.html", values)
 
@@ -187,7 +187,7 @@ class RunPages:
         `pair` is the number of the pair of steps to show. Raises `HTTPException` (404).
         """
         numbers = {name: request.query_params.get(name, "").strip() for name in ("left", "right")}
-        runs = {name: await self._found(number) for name, number in numbers.items() if number}
+        runs = {name: await self._find_run(number) for name, number in numbers.items() if number}
         values = {"noun": "run", "path": "run-compare", "forked_at": None, **numbers}
         if len(runs) < len(numbers):
             similar_runs = [
@@ -196,19 +196,19 @@ class RunPages:
             return page(request, "compare.html", {**values, "found": None, "offered": similar_runs})
         pair = whole_number(request.query_params.get("pair", ""))
 
-        def compared() -> Comparison:
+        def compare_sides() -> Comparison:
             return compare(run_side(*runs["left"]), run_side(*runs["right"]), pair)
 
-        return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compared)})
+        return page(request, "compare.html", {**values, "found": await anyio.to_thread.run_sync(compare_sides)})
 
     async def file(self, request: Request) -> Response:
         """Return a run in the Agent Trajectory Interchange Format, without secrets."""
-        entry, whole = await self._found(request.path_params["number"])
+        entry, whole = await self._find_run(request.path_params["number"])
         hidden_run = redactor().hide_in(msgspec.to_builtins(whole))
         headers = {"Content-Disposition": f'attachment; filename="run_{entry.number}.json"'}
         return Response(msgspec.json.encode(hidden_run), media_type="application/json", headers=headers)
 
-    async def _found(self, number: str) -> tuple[RunEntry, Trajectory]:
+    async def _find_run(self, number: str) -> tuple[RunEntry, Trajectory]:
         place = whole_number(number) or 0
         await self._library.refresh(place)
         run = await anyio.to_thread.run_sync(self._library.run, place)

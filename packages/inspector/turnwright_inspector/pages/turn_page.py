@@ -71,7 +71,7 @@ class Pages:
         Raises `TurnNotFoundError` and `StoreError`.
         """
         start = anyio.current_time()
-        fields, path = _asked(request, name)
+        fields, path = _read_question(request, name)
         at, until = whole_number(fields.get("at", "")), whole_number(fields.get("until", ""))
         turn = await self.turns.read(name, at)
         raw, call = fields.get("raw") == "1", fields.get("call", "")
@@ -109,7 +109,7 @@ class Pages:
             "files": f"{path}/files" if path else "",
         }
         response = await anyio.to_thread.run_sync(
-            partial(_made, request, tab, tab_context, values, status), limiter=self._making
+            partial(_make_page, request, tab, tab_context, values, status), limiter=self._making
         )
         self._took[name] = anyio.current_time() - start
         self._took.move_to_end(name)
@@ -118,7 +118,9 @@ class Pages:
         return response
 
 
-def _made(request: Request, tab: Tab, tab_context: TabContext, values: Mapping[str, object], status: int) -> Response:
+def _make_page(
+    request: Request, tab: Tab, tab_context: TabContext, values: Mapping[str, object], status: int
+) -> Response:
     """The page of a turn, in a thread of its own: a long journal takes seconds, and turns are driven meanwhile."""
     own_values = {
         "view": tab.view(tab_context),
@@ -134,7 +136,7 @@ def _inner(request: Request, turn: str, **query: str) -> str:
     return f"{page}?{urlencode(query)}" if page and query else page
 
 
-def _asked(request: Request, name: str) -> tuple[Mapping[str, str], str]:
+def _read_question(request: Request, name: str) -> tuple[Mapping[str, str], str]:
     """Return the query of a turn's page, and its path. A form on that page keeps the query."""
     path = address(request, "turn", turn=name)
     if request.method != "POST":

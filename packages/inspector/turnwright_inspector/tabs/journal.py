@@ -69,7 +69,7 @@ def view(tab_context: TabContext) -> JournalView:
                 seq=seq,
                 fact=fact,
                 summary=fact.summary(tools),
-                payload=json_text(_shortened(shown_fields(fact, redactor()))),
+                payload=json_text(_shorten(shown_fields(fact, redactor()))),
                 event="" if group is None else type(group.event).__name__,
                 rows=() if group is None or seq != group.first else tuple(row.name for row in group.rows),
                 first=group is None or seq == group.first,
@@ -81,14 +81,14 @@ def view(tab_context: TabContext) -> JournalView:
     return JournalView(tuple(entries), window, str(check.verdict), check.detail)
 
 
-def _shortened(value: JsonValue) -> JsonValue:
+def _shorten(value: JsonValue) -> JsonValue:
     """Return the value with very long texts cut, and marked as cut. The downloaded file has the full texts."""
     match value:
         case str() if len(value) > _LONGEST:
             return f"{value[:_LONGEST]}… ({len(value) - _LONGEST:,} more characters)"
         case list():
-            return [_shortened(item) for item in value]
+            return [_shorten(item) for item in value]
         case dict():
-            return {name: _shortened(item) for name, item in value.items()}
+            return {name: _shorten(item) for name, item in value.items()}
         case _:
             return value

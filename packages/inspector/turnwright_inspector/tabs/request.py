@@ -21,7 +21,7 @@ from turnwright.privacy.redaction import redactor
 from turnwright_inspector.http.render import json_text
 from turnwright_inspector.views.pagination import Window
 from turnwright_inspector.views.request_replay import Rebuilt, Sending
-from turnwright_inspector.views.steps import Step, named
+from turnwright_inspector.views.steps import Step, name_tools
 from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 
 _PREPARED: Final = (
@@ -210,7 +210,7 @@ def _tool_notes(turn: TurnRecord, sending: Sending) -> Iterator[str]:
     if sending.tool_names == ():
         return
     yield _NO_NAMES if sending.tool_names is None else _NAMES
-    called_tools = named(call.made.name for step in turn.steps for call in step.calls)
+    called_tools = name_tools(call.made.name for step in turn.steps for call in step.calls)
     if called_tools and sending.tool_names is None:
         yield f"The turn has called {called_tools}."
     yield _HOW
@@ -224,7 +224,7 @@ def title_of(message: Message) -> str:
         return "; ".join(f"{part.name} {part.call} {part.status}: {part.text or 'nothing'}" for part in results)
     text = collapse_whitespace(message.text)
     if calls:
-        calls_text = f"calls {named(calls)}"
+        calls_text = f"calls {name_tools(calls)}"
         return f"{text} · {calls_text}" if text else calls_text
     files = ", ".join(part.name or part.media_type for part in message.parts if isinstance(part, FilePart))
     return text or files or ("thinking" if message.parts else "nothing")

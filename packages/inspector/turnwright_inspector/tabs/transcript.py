@@ -112,7 +112,7 @@ def _rows(messages: Sequence[Message]) -> Iterator[_Row]:
             yield _Row(place, (call,))
 
 
-def _first(message: Message) -> int:
+def _first_seq(message: Message) -> int:
     """The fact that a message began with; 0 for one without parts."""
     return fact_of(message.parts[0]) if message.parts else 0
 
@@ -121,7 +121,7 @@ def _rows_of(step: Step | None, rows: Sequence[_Row], messages: Sequence[Message
     """The numbers of a step's first row and its last, if it has one."""
     if step is None:
         return None
-    inside = {place for place, message in enumerate(messages) if step.first <= _first(message) <= step.last}
+    inside = {place for place, message in enumerate(messages) if step.first <= _first_seq(message) <= step.last}
     numbers = [number for number, row in enumerate(rows, start=1) if row.place in inside]
     return (numbers[0], numbers[-1]) if numbers else None
 
@@ -138,7 +138,7 @@ class _Lines:
     decisions: Mapping[str, Sequence[DecisionRow]]
 
     def line(self, place: int, name: str, message: Message, parts_of_row: Sequence[AnyPart]) -> TranscriptLine:
-        steps, first = self.tab_context.turn.steps, _first(message)
+        steps, first = self.tab_context.turn.steps, _first_seq(message)
         before = bisect_right(steps, first, key=lambda step: step.first)
         step = steps[before - 1] if before and first <= steps[before - 1].last else None
         parts = tuple(TranscriptPart(part.type, part, fact_of(part), self._row(part, step)) for part in parts_of_row)

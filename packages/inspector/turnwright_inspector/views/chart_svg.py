@@ -45,10 +45,10 @@ class Lit:
 
 def chart_svg(lit: Lit, address: Callable[[State], str]) -> Markup:
     """Return the drawing of the chart with a turn's rows highlighted, for a page. A state leads to its `address`."""
-    return lighted(deepcopy(_drawing()), lit, address, "is-full")
+    return highlight_path(deepcopy(_drawing()), lit, address, "is-full")
 
 
-def lighted(root: ET.Element, lit: Lit, address: Callable[[State], str], kind: str) -> Markup:
+def highlight_path(root: ET.Element, lit: Lit, address: Callable[[State], str], kind: str) -> Markup:
     """Highlight what the turn took of a drawing, and return it as the text of a page."""
     root.set("class", f"chart-picture {kind}" + (" has-chosen" if lit.chosen is not None else ""))
     counts = [count for element in list(root.iter("g")) if (count := _light(element, lit, address)) is not None]
@@ -79,7 +79,7 @@ def _light(element: ET.Element, lit: Lit, address: Callable[[State], str]) -> ET
         else:
             element.set("tabindex", "0")
             element.set("role", "img")
-    return _counted(element, count) if "card" in classes and count else None
+    return _draw_count(element, count) if "card" in classes and count else None
 
 
 def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
@@ -89,7 +89,7 @@ def _words(element: ET.Element, count: int, *, here: bool, ended: bool) -> str:
     return f"{element.get('data-from')} to {element.get('data-to')}, taken {count} times"
 
 
-def _counted(card: ET.Element, count: int) -> ET.Element:
+def _draw_count(card: ET.Element, count: int) -> ET.Element:
     """A count for the card's corner."""
     _, top, right, _ = _box(card)
     text = f"{count}×"  # noqa: RUF001 (the sign of multiplication is meant)

@@ -158,7 +158,7 @@ def _figures(left: Side, right: Side) -> Iterator[Line]:
 
 def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
     left, right = step_summaries(left_side.steps), step_summaries(right_side.steps)
-    step_pairs = _aligned(
+    step_pairs = _align(
         left, right, [_signature(summary.step) for summary in left], [_signature(summary.step) for summary in right]
     )
     for number, (left_step, right_step) in enumerate(step_pairs, start=1):
@@ -168,7 +168,7 @@ def _pairs(left_side: Side, right_side: Side) -> Iterator[StepPair]:
             yield StepPair(number, left_step, right_step, tuple(_differences(left_step.step, right_step.step)))
 
 
-def _aligned(
+def _align(
     left: Sequence[Item], right: Sequence[Item], left_keys: Sequence[object], right_keys: Sequence[object]
 ) -> Iterator[tuple[Item | None, Item | None]]:
     """Pair items in order: those with equal signatures, and between these the first with the first.
@@ -185,10 +185,10 @@ def _aligned(
 
 
 def _signature(step: Step) -> object:
-    return (step.key if not step.key.isdecimal() else "", tuple(map(_asked, step.calls)))
+    return (step.key if not step.key.isdecimal() else "", tuple(map(_call_signature, step.calls)))
 
 
-def _asked(call: StepCall) -> tuple[str, str]:
+def _call_signature(call: StepCall) -> tuple[str, str]:
     return call.made.name, _arguments(call)
 
 
@@ -200,7 +200,7 @@ def _arguments(call: StepCall | None) -> str:
 
 def _differences(left_step: Step, right_step: Step) -> Iterator[str]:
     """Name what two steps differ in."""
-    if [*map(_asked, left_step.calls)] != [*map(_asked, right_step.calls)]:
+    if [*map(_call_signature, left_step.calls)] != [*map(_call_signature, right_step.calls)]:
         yield "calls"
     elif [*map(_result, left_step.calls)] != [*map(_result, right_step.calls)]:
         yield "results"
@@ -231,7 +231,7 @@ def _details(pair: StepPair, left: Side, right: Side) -> PairDetails:
         except (TurnwrightError, ValidationError) as error:
             unsent = f"The requests cannot be built again: {error}"
     left_calls, right_calls = (() if step is None else step.calls for step in (left_step, right_step))
-    calls = _aligned(
+    calls = _align(
         left_calls, right_calls, [call.made.name for call in left_calls], [call.made.name for call in right_calls]
     )
     return PairDetails(

@@ -104,7 +104,7 @@ class NeedsYou:
             self._counted_at = anyio.current_time()
             try:
                 paused_count = (await self._summaries.read.totals(TurnFilter(outcome=PAUSED))).turns
-                self.count = paused_count + len([row async for row, _ in self._left()])
+                self.count = paused_count + len([row async for row, _ in self._list_left()])
                 if isinstance(self._engine.store, OutboxStore):
                     self.notices = await self._engine.store.count_notices()
                 self._trouble = ""
@@ -119,7 +119,7 @@ class NeedsYou:
     async def find(self) -> list[WaitingTurn]:
         """Return the turns, those that have waited longest first. Raises `StoreError`."""
         summaries = await self._summaries.read.find(TurnFilter(outcome=PAUSED), ascending=True, limit=MOST)
-        turns = [(summary.row, None) for summary in summaries] + [turn async for turn in self._left()]
+        turns = [(summary.row, None) for summary in summaries] + [turn async for turn in self._list_left()]
         turns.sort(key=lambda turn: turn[0].updated_at)
         waiting: list[WaitingTurn] = []
         for row, driver in turns[:MOST]:
@@ -128,7 +128,7 @@ class NeedsYou:
         self._counted_at = float("-inf")
         return waiting
 
-    async def _left(self) -> AsyncIterator[tuple[TurnRow, DriverStatus | None]]:
+    async def _list_left(self) -> AsyncIterator[tuple[TurnRow, DriverStatus | None]]:
         """Yield the turns whose driver died or released them.
 
         Of the turns of another process that lives, one is checked: a store may have to ask a server each time.

@@ -18,7 +18,7 @@ from turnwright_proof.draw import TextLine, extract
 from turnwright_proof.draw.style import LOOKS
 from turnwright_states import State
 
-from .chart_svg import Lit, lighted
+from .chart_svg import Lit, highlight_path
 
 #: Sizes in pixels: of a state, a card and its lines, and of the room between them.
 _WIDE, _HIGH = 136.0, 34.0
@@ -41,7 +41,7 @@ def path_svg(lit: Lit, rows: Collection[int], address: Callable[[State], str]) -
     root.extend(map(drawing.arrow, drawing.arcs))
     root.extend(map(drawing.state, range(len(drawing.states))))
     root.extend(map(drawing.card, drawing.arcs))
-    return lighted(root, lit, address, "is-path")
+    return highlight_path(root, lit, address, "is-path")
 
 
 @dataclass(slots=True)

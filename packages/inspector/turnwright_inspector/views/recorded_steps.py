@@ -12,7 +12,7 @@ from typing import Final
 
 from turnwright.privacy.redaction import redactor
 from turnwright.store.summaries import ToolCalls
-from turnwright_audit.rounds import calls_of, counted, is_reply, text_of
+from turnwright_audit.rounds import calls_of, is_reply, read_count, text_of
 from turnwright_audit.trajectories.atif import (
     CallNotes,
     ResultNotes,
@@ -153,9 +153,9 @@ class _Reading:
             replied=line,
             replied_at=model_ended if model_ended is not None and model_ended > start else None,
             usage=Usage(
-                input_tokens=int(counted(metrics.prompt_tokens)),
-                output_tokens=int(counted(metrics.completion_tokens)),
-                cost=float(counted(metrics.cost_usd)),
+                input_tokens=int(read_count(metrics.prompt_tokens)),
+                output_tokens=int(read_count(metrics.completion_tokens)),
+                cost=float(read_count(metrics.cost_usd)),
             ),
             calls=calls,
             messages=messages,

@@ -110,7 +110,7 @@ class Words:
         redacted_text = redactor().hide(text)
         if len(redacted_text) > self._shown_length:
             yield PageEvent.of("piece", kind=self._kind, index=self._due, text=redacted_text[self._shown_length :])
-        needed_text = _needed(text)
+        needed_text = _keep_needed_end(text)
         self._shown_length = (
             max(self._shown_length, len(redacted_text)) if needed_text == text else len(redactor().hide(needed_text))
         )
@@ -129,7 +129,7 @@ def _kind_and_text(piece: DeltaEvent) -> tuple[str, str]:
             return "", ""
 
 
-def _needed(text: str) -> str:
+def _keep_needed_end(text: str) -> str:
     """Return the end of a text that is needed to recognize a secret that continues behind it."""
     if (places := opened_in(text)) is not None:
         name_begin, begin = places

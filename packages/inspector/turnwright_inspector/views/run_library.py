@@ -158,7 +158,7 @@ class RunLibrary:
         """Read all runs of files that are new or have changed."""
         waiting, self._waiting = self._waiting, None
         try:
-            for file in self._changed() if waiting is None else waiting:
+            for file in self._list_changed() if waiting is None else waiting:
                 self._read_file(file)
         finally:
             self.reading = False
@@ -204,11 +204,11 @@ class RunLibrary:
 
     async def _look(self) -> list[FoundFile]:
         """Find the files to read, and import the exported turns among them."""
-        changed_files = await anyio.to_thread.run_sync(self._changed)
+        changed_files = await anyio.to_thread.run_sync(self._list_changed)
         self._waiting = changed_files if self._store is None else await self._import(changed_files, self._store)
         return self._waiting
 
-    def _changed(self) -> list[FoundFile]:
+    def _list_changed(self) -> list[FoundFile]:
         """Return the files that are new or have changed, and forget those that are gone."""
         files = {file.path: file for file in find(self._paths)}
         self._found_files = files
@@ -306,7 +306,7 @@ class RunLibrary:
             tools=tool_calls(run),
             read_from=read_file.found,
         )
-        data, text = _encoded(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
+        data, text = _encode(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
         with self._lock:
             self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?)", (entry.number, data))
             self._db.execute("DELETE FROM search WHERE rowid = ?", (entry.number,))
@@ -330,7 +330,7 @@ def _texts(run: Trajectory) -> Iterator[str]:
             yield from (text_of(result.content) for result in (step.observation.results if step.observation else ()))
 
 
-def _encoded(run: Trajectory) -> bytes:
+def _encode(run: Trajectory) -> bytes:
     plain = Trajectory(**{name: getattr(run, name) for name in Trajectory.__struct_fields__})
     try:
         return msgspec.json.encode(plain)

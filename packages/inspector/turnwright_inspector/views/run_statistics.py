@@ -12,7 +12,7 @@ from turnwright_states import Usage
 from .plot import plot_of, series_of, spent_over_time
 from .run_library import RunEntry
 from .run_query import RunTotals
-from .statistics import Quantiles, Statistics, grouped, is_plausible, quantile, slowest
+from .statistics import Quantiles, Statistics, group_by_steps, is_plausible, quantile, slowest
 
 #: The most endings and tools that a page has, the most frequent ones.
 _ENDINGS: Final = 20
@@ -38,7 +38,7 @@ def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
         plot=plot_of("runs", series_of(endings), whole=True),
         untimed=len(runs) - len(timed_runs),
         unreadable=0,
-        steps=grouped([measure.steps for measure in measures]),
+        steps=group_by_steps([measure.steps for measure in measures]),
         limits=(),
         reasons=tuple(ending_counts.most_common(_ENDINGS)),
         tools=slowest(_tools(runs)),

@@ -140,7 +140,7 @@ def _counted_up(
     rows = [turn.row for turn in turns if not turn.row.fault]
     readable_turns = [turn for turn in turns if not (turn.row.fault or turn.fault)]
     timed_rows = [row for row in rows if is_plausible(row.created_at, now)]
-    standings = _counted(rows)
+    standings = _count_standings(rows)
     return Statistics(
         turns=len(rows),
         all_seen=whole,
@@ -149,7 +149,7 @@ def _counted_up(
         plot=plot_of("turns", list(_over_time(timed_rows)), whole=True),
         untimed=len(rows) - len(timed_rows),
         unreadable=len(turns) - len(readable_turns),
-        steps=grouped([row.status.steps for row in rows]),
+        steps=group_by_steps([row.status.steps for row in rows]),
         limits=tuple(_limits(rows)),
         reasons=tuple(Counter(row.status.reason for row in rows if row.status.reason is not None).most_common()),
         tools=slowest(tools),
@@ -169,7 +169,7 @@ def _standing(row: TurnRow) -> str:
     return PAUSED if row.status.state is State.PAUSED else UNFINISHED
 
 
-def _counted(rows: Iterable[TurnRow]) -> dict[str, int]:
+def _count_standings(rows: Iterable[TurnRow]) -> dict[str, int]:
     counts = Counter(map(_standing, rows))
     return {standing: counts[standing] for standing in STANDINGS}
 
@@ -188,7 +188,7 @@ def _over_time(rows: Sequence[TurnRow]) -> Iterable[Series]:
     return (Series(standing, standing, moments[standing]) for standing in STANDINGS)
 
 
-def grouped(steps: Sequence[int]) -> tuple[TurnGroup, ...]:
+def group_by_steps(steps: Sequence[int]) -> tuple[TurnGroup, ...]:
     """Return the turns by their steps, from the first group that has any to the last."""
     groups = [
         TurnGroup(str(high) if low == high else f"{low}-{high}", sum(low <= number <= high for number in steps))

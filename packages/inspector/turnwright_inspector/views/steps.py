@@ -108,7 +108,7 @@ def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -
     """Return the steps in these facts, oldest first. `groups` are their events, as far as a replay found them."""
     steps: list[Step] = []
     for seq, fact in facts:
-        step = _begun(seq, fact, steps)
+        step = _begin_step(seq, fact, steps)
         if step is not None:
             steps.append(step)
         if steps:
@@ -117,7 +117,7 @@ def steps_of(facts: Iterable[tuple[int, f.Fact]], groups: Sequence[FactGroup]) -
     return tuple(steps)
 
 
-def _begun(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
+def _begin_step(seq: int, fact: f.Fact, steps: list[Step]) -> Step | None:
     """The step that begins with this fact, if one does."""
     start = steps[-1].ended if steps else 0.0
     if isinstance(fact, f.StepStarted):
@@ -242,12 +242,12 @@ _LONGEST_ANSWER: Final = 120
 def step_summaries(steps: Sequence[Step]) -> tuple[StepSummary, ...]:
     longest = max((step.seconds for step in steps), default=0.0)
     return tuple(
-        StepSummary(step, *_what(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)
+        StepSummary(step, *_describe_step(step), tuple(_marks(step)), step.seconds / longest if longest else 0.0)
         for step in steps
     )
 
 
-def named(tools: Iterable[str]) -> str:
+def name_tools(tools: Iterable[str]) -> str:
     """Return the tools of several calls in a line, each one once with its count, the most frequent first."""
     counts = Counter(tools)
     words = [name if count == 1 else f"{name} ×{count}" for name, count in counts.most_common(_MOST_TOOLS)]  # noqa: RUF001 (the sign of multiplication is meant)
@@ -255,10 +255,10 @@ def named(tools: Iterable[str]) -> str:
     return ", ".join(words) + (f" and {more_count} more" if more_count > 0 else "")
 
 
-def _what(step: Step) -> tuple[str, bool]:
+def _describe_step(step: Step) -> tuple[str, bool]:
     """Describe a step in a line. Returns also whether the line names tools."""
     if step.calls:
-        return named(call.made.name for call in step.calls), True
+        return name_tools(call.made.name for call in step.calls), True
     # Half a secret is not known as one: it is hidden before the text is cut.
     text = redactor().hide(collapse_whitespace(step.text))
     if text:

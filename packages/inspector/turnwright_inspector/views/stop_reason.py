@@ -25,7 +25,7 @@ from turnwright_inspector.http.render import seconds
 from turnwright_states import REASONS, EndReason, InterruptKind, State, Turn
 
 from .cli_commands import NO_ADDRESS, begun_elsewhere, resume_command
-from .steps import named
+from .steps import name_tools
 from .turn_record import TabContext, TurnRecord
 
 #: The share of a limit from which it is shown.
@@ -122,7 +122,7 @@ def _now(turn: TurnRecord) -> tuple[str, float]:
     step, elapsed = turn.steps[-1], turn.facts[-1][1].elapsed
     running = [call for call in step.calls if call.status == "running" and call.attempts]
     start = min((call.attempts[-1][0] for call in running), default=elapsed)
-    tools = f": {named(call.made.name for call in running)}" if running else ""
+    tools = f": {name_tools(call.made.name for call in running)}" if running else ""
     return f"{step.title}{tools}", turn.row.updated_at - (elapsed - start)
 
 

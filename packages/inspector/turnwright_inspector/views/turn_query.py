@@ -173,16 +173,16 @@ async def list_turns(summaries: Summaries, query: Query) -> Listing:
     current = await (summaries.current() if query.address else summaries.current(0.0))
     turn_filter = query.filter(time.time())
     if query.standing == CRASHED:
-        (turns, following), totals = await _crashed(summaries, query, turn_filter), None
+        (turns, following), totals = await _find_crashed(summaries, query, turn_filter), None
     else:
         (turns, following), totals = await run_both(
-            _found(summaries, query, turn_filter), lambda: summaries.read.totals(turn_filter)
+            _find_turns(summaries, query, turn_filter), lambda: summaries.read.totals(turn_filter)
         )
-    entries = [entry for turn in turns if (entry := await _listed(summaries, turn)) is not None]
+    entries = [entry for turn in turns if (entry := await _list_turn(summaries, turn)) is not None]
     return Listing(tuple(entries), following, totals, current)
 
 
-async def _found(
+async def _find_turns(
     summaries: Summaries, query: Query, turn_filter: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
     turns = await summaries.read.find(
@@ -192,7 +192,7 @@ async def _found(
     return page, {"before": str(page[-1].row.number)} if len(turns) > PAGE else None
 
 
-async def _crashed(
+async def _find_crashed(
     summaries: Summaries, query: Query, turn_filter: TurnFilter
 ) -> tuple[Sequence[SummarizedTurn], dict[str, str] | None]:
     turns: list[SummarizedTurn] = []
@@ -208,7 +208,7 @@ async def _crashed(
     return turns, None
 
 
-async def _listed(summaries: Summaries, summary: SummarizedTurn) -> Listed | None:
+async def _list_turn(summaries: Summaries, summary: SummarizedTurn) -> Listed | None:
     """Return a found turn as the list shows it; None if it was deleted."""
     try:
         turn, driver = await _read_turn(summaries, summary)

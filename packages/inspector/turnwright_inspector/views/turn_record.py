@@ -153,7 +153,9 @@ class Turns:
             places = _places(replay_result, len(facts))
             place = max((candidate for candidate in places if at is None or candidate <= at), default=places[0])
             if place not in cache_entry.stood:
-                cache_entry.stood[place] = await anyio.to_thread.run_sync(_stood, turn_id, facts, replay_result, place)
+                cache_entry.stood[place] = await anyio.to_thread.run_sync(
+                    _find_standing, turn_id, facts, replay_result, place
+                )
             standing = cache_entry.stood[place]
             while len(cache_entry.stood) > _PLACES:
                 cache_entry.stood.popitem(last=False)
@@ -181,7 +183,7 @@ class Turns:
         return cache_entry
 
 
-def _stood(turn_id: str, facts: Journal, replay_result: Replayed, place: int) -> _Standing:
+def _find_standing(turn_id: str, facts: Journal, replay_result: Replayed, place: int) -> _Standing:
     try:
         result = result_of(turn_id, facts[:place])
     except UnreadableTurnError as error:  # somebody changed the journal, so that not even a fold can go on

@@ -20,7 +20,7 @@ from .turn_record import TurnRecord
 def turn_side(turn: TurnRecord, history: Sequence[Message], setup: Dependencies) -> Side:
     """Return a turn to compare. `history` is what was said before it."""
 
-    def sent(step: Step) -> str:
+    def find_request(step: Step) -> str:
         request = Rebuilt.of(turn, setup, history).last(step)
         return "" if request is None else "\n".join(_request_lines(turn.row.model, request))
 
@@ -33,7 +33,7 @@ def turn_side(turn: TurnRecord, history: Sequence[Message], setup: Dependencies)
         instructions=str(turn.started.agent.get("instructions") or ""),
         answer=turn.result.text,
         steps=turn.steps,
-        request_of=sent,
+        request_of=find_request,
     )
 
 

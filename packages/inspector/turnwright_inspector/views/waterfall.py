@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 
-from .steps import Step, StepCall, SubAgent, named
+from .steps import Step, StepCall, SubAgent, name_tools
 
 
 class BarKind(StrEnum):
@@ -124,7 +124,7 @@ def _of_step(step: Step, frame: _Frame) -> WaterfallRow:
         spans.append(Span(BarKind.MODEL, since, frame.high, title, "running", "request"))
     return WaterfallRow(
         label=step.title,
-        detail=named(call.made.name for call in step.calls) or step.text[:200],
+        detail=name_tools(call.made.name for call in step.calls) or step.text[:200],
         spans=tuple(spans),
         seconds=end - frame.at(step.began),
         step=frame.step,

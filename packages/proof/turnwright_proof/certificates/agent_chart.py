@@ -122,9 +122,9 @@ def _at(row: Row, code: CertifiedCode) -> str:
     tools = code.tools
     match row.source, row.trigger, row.dest:
         case _, Trigger.REPLIED | Trigger.REVIEWED, State.TOOL_EXEC:
-            return _listed(tools, writes=True)
+            return _list_tools(tools, writes=True)
         case State.TOOL_EXEC, Trigger.SETTLED, State.PAUSED:
-            return _listed(tools, writes=False)
+            return _list_tools(tools, writes=False)
         case State.TOOL_EXEC, Trigger.SETTLED, State.FINISHED:
             direct = [tool.tool for tool in tools or () if tool.returns_direct]
             return f"by {some_names(direct)}" if direct else ""
@@ -138,7 +138,7 @@ def _at(row: Row, code: CertifiedCode) -> str:
             return ""
 
 
-def _listed(tools: tuple[CertifiedTool, ...] | None, *, writes: bool) -> str:
+def _list_tools(tools: tuple[CertifiedTool, ...] | None, *, writes: bool) -> str:
     """Return the tools that write and delegate, or those that pause."""
     if tools is None:
         return "(some tools are unknown)"

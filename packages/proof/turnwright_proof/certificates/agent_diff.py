@@ -46,7 +46,7 @@ class Change(NamedTuple):
     @property
     def shown(self) -> tuple[str, str]:
         """The values before and after, in words."""
-        return ("", "") if self.values is None else (_shown(self.values[0]), _shown(self.values[1]))
+        return ("", "") if self.values is None else (_show(self.values[0]), _show(self.values[1]))
 
     def __str__(self) -> str:
         return self.what if self.values is None else f"{self.what} {' -> '.join(self.shown)}"
@@ -134,7 +134,7 @@ def _changes(old: Known, new: Known) -> Iterator[Change]:
 def _of_new(certificate: Known) -> Iterator[Change]:
     """Return the bounds that matter most of a new agent, and what it may do."""
     bounds = _bounds(certificate[0]) | _tree(certificate[0])
-    yield from (Change(f"{name} {_shown(bounds[name])}") for name in _FIRST if name in bounds)
+    yield from (Change(f"{name} {_show(bounds[name])}") for name in _FIRST if name in bounds)
     yield from (
         Change(f"may {ability}") for ability in sorted(_abilities(certificate)) if not ability.startswith(_ENDS)
     )
@@ -209,7 +209,7 @@ def _code(certificate: Certificate) -> CertifiedCode:
     return certificate.code or CertifiedCode(tools=None, hooks=(), guardrails=(), typed=False)
 
 
-def _shown(value: Value) -> str:
+def _show(value: Value) -> str:
     if isinstance(value, str):
         return value
     return "unlimited" if value is None else f"{value:.15g}"

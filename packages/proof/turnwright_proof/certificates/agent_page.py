@@ -30,11 +30,11 @@ def agent_page(certificate: Certificate, chart: AgentChart) -> str:
     parts = [
         MARK,
         f"# {plain_markdown(certificate.agent)}",
-        _fenced(to_mermaid(chart.picture)),
+        _fence(to_mermaid(chart.picture)),
         f"{rows_taken} {rows_left_out}",
     ]
     if certificate.sub_agents is not None:
-        parts += ["## Team", _fenced(team_mermaid(certificate)), _leases(certificate.sub_agents)]
+        parts += ["## Team", _fence(team_mermaid(certificate)), _leases(certificate.sub_agents)]
     if chart.rules.rules:
         parts += ["## Rules", markdown_table(("rule", "guarantees", "effect"), _rules(chart.rules))]
     parts += ["## Bounds", markdown_table(("bound", "at most", "formula"), bounds)]
@@ -85,7 +85,7 @@ def _value(bound: CertifiedBound) -> str:
     return "unlimited" if bound.value is None else f"{bound.value:.15g}"
 
 
-def _fenced(mermaid: str) -> str:
+def _fence(mermaid: str) -> str:
     return f"```mermaid\n{mermaid}```"
 
 

@@ -47,7 +47,7 @@ class SetBy(StrEnum):
     CEILING = "ceiling"
 
 
-def _headed(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
+def _add_head(schema: dict[str, JsonValue], model: type[BaseModel]) -> None:
     describe_fields(schema, model)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 
@@ -142,7 +142,7 @@ class SubAgents(Part):
 class Certificate(Part):
     """Every bound of an agent's turns: its value, its formula, who set it, and how exact it is."""
 
-    model_config = ConfigDict(title="Turnwright certificate", json_schema_extra=_headed)
+    model_config = ConfigDict(title="Turnwright certificate", json_schema_extra=_add_head)
 
     # pydantic has a method named `schema`.
     schema_: Annotated[Format, Field(alias="schema")]
@@ -244,7 +244,7 @@ class _Issuer:
         if isinstance(calls, ToolCallLimits) and (tools or "default") not in calls.model_fields_set:
             set_by["tool_calls"] = SetBy.DEFAULT
         values = dict(limits.for_tools(tools or "default"))
-        return tuple(_certified(bound, values, set_by) for bound in bounds_of(limits, tools))
+        return tuple(_certify_bound(bound, values, set_by) for bound in bounds_of(limits, tools))
 
     def reply(self, agent: Agent, bounds: tuple[CertifiedBound, ...]) -> CertifiedBound:
         """Return the bound of one reply: the model setting `max_tokens`, and the budget of tokens."""
@@ -254,7 +254,7 @@ class _Issuer:
             SetBy.AGENT if own_settings.max_tokens else SetBy.CONFIGURATION if base.max_tokens else SetBy.DEFAULT
         )
         of_tokens = next(bound.set_by for bound in bounds if bound.bound == "tokens")
-        return _certified(
+        return _certify_bound(
             reply_bound(most, tokens),
             {"max_tokens": most, "tokens": tokens},
             {"max_tokens": reply_set_by, "tokens": of_tokens},
@@ -303,7 +303,7 @@ def _stamp() -> ChartStamp:
     return ChartStamp(version=VERSION, rows=len(ROWS), digest=hashlib.sha256(lines.encode()).hexdigest())
 
 
-def _certified(bound: Bound, values: Mapping[str, object], set_by: Mapping[str, SetBy]) -> CertifiedBound:
+def _certify_bound(bound: Bound, values: Mapping[str, object], set_by: Mapping[str, SetBy]) -> CertifiedBound:
     settings = tuple(
         AgentSetting.model_validate({"field": name, "value": values[name], "set_by": set_by[name]})
         for name in bound.settings

@@ -33,7 +33,7 @@ def certified_code(
     all_hooks = (*checked_hooks(hooks, "engine"), *checked_hooks(agent.hooks, where))
     checks = (*checked_guardrails(guardrails, "engine"), *checked_guardrails(agent.guardrails, where))
     return CertifiedCode(
-        tools=None if tools is None else tuple(_certified(tool, agent.limits_for(limits)) for tool in tools),
+        tools=None if tools is None else tuple(_certify_tool(tool, agent.limits_for(limits)) for tool in tools),
         hooks=tuple(
             CertifiedHook(name=hook.name, on=tuple(on for on in HOOKS if overrides(hook, on))) for hook in all_hooks
         ),
@@ -52,7 +52,7 @@ def code_reader(
     return lambda agent: certified_code(agent, tools_for(agent), hooks, guardrails, limits)
 
 
-def _certified(tool: Tool, limits: Limits) -> CertifiedTool:
+def _certify_tool(tool: Tool, limits: Limits) -> CertifiedTool:
     return CertifiedTool(
         tool=tool.name,
         read_only=tool.read_only,

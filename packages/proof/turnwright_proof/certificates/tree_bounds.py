@@ -68,7 +68,7 @@ def tree_bounds(first: Caller, below: Mapping[str, Caller], max_depth: int) -> T
             if (name, depth + 1) not in bounds_by_level:
                 bounds_by_level[name, depth + 1] = tree(below[name], depth + 1)
         under = [bounds_by_level[name, depth + 1] for name in names]
-        turns_below = [below[name][0] for name in _reached(names, below, max_depth - depth)]
+        turns_below = [below[name][0] for name in _collect_reached(names, below, max_depth - depth)]
         return _tree_of(caller[0], under, turns_below)
 
     return tree(first, 0)
@@ -93,7 +93,7 @@ def _tree_of(one_turn: OneTurn, under: Sequence[TreeBounds], turns_below: Sequen
     )
 
 
-def _reached(names: Sequence[str], below: Mapping[str, Caller], levels: int) -> set[str]:
+def _collect_reached(names: Sequence[str], below: Mapping[str, Caller], levels: int) -> set[str]:
     """Return the sub-agents that are reached within so many levels."""
     reached_names: set[str] = set()
     level = set(names)

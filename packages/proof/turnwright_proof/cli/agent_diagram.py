@@ -57,7 +57,7 @@ class AgentDrawing:
             self._rules[source_agent.name] = rules_of(source_agent)
         return certificates
 
-    def drawn(self, certificate: Certificate, form: str) -> str:
+    def draw_agent(self, certificate: Certificate, form: str) -> str:
         """Return the picture of an agent in a format."""
         chart = agent_chart(certificate, self._rules.get(certificate.agent, NO_RULES), synthesis=self._synthesis)
         match form:
@@ -72,16 +72,16 @@ class AgentDrawing:
             case _:
                 return agent_page(certificate, chart)
 
-    def printed(self, certificates: Mapping[str, Certificate], form: str) -> str:
+    def print_agents(self, certificates: Mapping[str, Certificate], form: str) -> str:
         """Return the picture of one agent, or the pages of all. Raises `ConfigError` for several in one picture."""
         if form != "page" and len(certificates) > 1:
             names = ", ".join(certificate.agent for certificate in certificates.values())
             raise ConfigError(f"a picture in {form} shows one agent: choose one with --agent: {names}")
-        return "\n".join(self.drawn(certificate, form) for certificate in certificates.values())
+        return "\n".join(self.draw_agent(certificate, form) for certificate in certificates.values())
 
     def pages(self, certificates: Mapping[str, Certificate]) -> dict[str, str]:
         """Return the text of each page, by its file name."""
-        return {f"{name}.md": self.drawn(certificate, "page") for name, certificate in certificates.items()}
+        return {f"{name}.md": self.draw_agent(certificate, "page") for name, certificate in certificates.items()}
 
 
 def _page_name(agent: Agent) -> str:
@@ -100,7 +100,7 @@ def draw_agents(
         elif check is not None:
             _check(check, drawing.pages(certificates), whole=name is None)
         else:
-            echo(drawing.printed(certificates, form).removesuffix("\n"))
+            echo(drawing.print_agents(certificates, form).removesuffix("\n"))
     except (ConfigError, OSError) as error:
         echo(f"turnwright diagram: {words_of(error)}", err=True)
         raise typer.Exit(codes.USAGE) from None

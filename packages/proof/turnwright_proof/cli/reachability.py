@@ -83,7 +83,7 @@ def _value(text: str) -> object:
     return value
 
 
-def narrowed(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
+def narrow_cases(cases: Iterable[Case], values: dict[str, object]) -> list[Case]:
     matching_cases = list(cases)
     for name, value in values.items():
         narrowed_cases = [_with(case, name, value) for case in matching_cases]
@@ -117,25 +117,25 @@ def _with(case: Case, name: str, value: object) -> Case:
     return case._replace(limits=limits)
 
 
-def drawn(witness: Counterexample) -> Iterator[str]:
+def draw_search(witness: Counterexample) -> Iterator[str]:
     """Return the limits of the case and the path, line by line. A row has its number in the chart, from 1."""
     path, machine = retrace(witness.case, witness.events)
     yield from limits_of(witness.case)
     yield ""
     yield f"  {path[0].source}"
     for edge in path:
-        yield from _drawn(edge)
+        yield from _draw_edge(edge)
     turn = machine.turn
     if turn.reason is not None:  # set at every end
         also = f" (also reached: {', '.join(turn.also_reached)})" if turn.also_reached else ""
-        yield from _wrapped(f"{turn.reason}: {REASONS[turn.reason].means}{also}", "    ", "    ")
+        yield from _wrap(f"{turn.reason}: {REASONS[turn.reason].means}{also}", "    ", "    ")
 
 
-def _drawn(edge: Edge) -> Iterator[str]:
-    yield from _wrapped(edge.happened, _LINE, _LINE)
+def _draw_edge(edge: Edge) -> Iterator[str]:
+    yield from _wrap(edge.happened, _LINE, _LINE)
     for row in edge.rows:
         number = f"{_number(row)}  "
-        yield from _wrapped(_row_text(row), f"    ├─ {number}", _LINE + " " * len(number))
+        yield from _wrap(_row_text(row), f"    ├─ {number}", _LINE + " " * len(number))
         yield "    ▼"
         yield f"  {row.dest}"
 
@@ -155,14 +155,14 @@ def limits_of(case: Case) -> Iterator[str]:
         f"{name}={'none' if value is None else value}"
         for name, value in case.limits.model_dump(exclude_defaults=True).items()
     )
-    yield from _wrapped(limits or "the defaults", "  limits  ", " " * 10)
+    yield from _wrap(limits or "the defaults", "  limits  ", " " * 10)
     extras = [f"batches of up to {case.widest} call{'s' * (case.widest > 1)}"]
     extras += [_WORDS[name] for name in ABILITIES if getattr(case, name)]
     extras += [f"rules ({', '.join(str(rule['name']) for rule in case.rules)})"] if case.rules else []
-    yield from _wrapped(", ".join(extras), "  with    ", " " * 10)
+    yield from _wrap(", ".join(extras), "  with    ", " " * 10)
 
 
-def _wrapped(text: str, first: str, then: str) -> list[str]:
+def _wrap(text: str, first: str, then: str) -> list[str]:
     return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=then)
 
 

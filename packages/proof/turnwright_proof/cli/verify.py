@@ -29,7 +29,7 @@ from turnwright_proof.verify import BOUND, MOST, Case, Search, ViolationError, W
 from turnwright_states.verdict import Check, Verdict
 
 from .agent_rules import check_agents, lines_of_rules
-from .reachability import drawn, json_of_witness, narrowed, read_goal
+from .reachability import draw_search, json_of_witness, narrow_cases, read_goal
 
 #: Cases per task of a process.
 _CHUNK: Final = 4
@@ -144,7 +144,7 @@ def verify(
         if is_set:
             raise ConfigError(f"{flag} and --can-reach exclude each other: give one of them")
     goal, values = read_goal(can_reach, conditions or ())
-    cases = narrowed(grid(bound), values)
+    cases = narrow_cases(grid(bound), values)
     processes = min(workers, len(cases))
     with _pool(processes) as pool:
         result = reach(cases, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
@@ -204,11 +204,11 @@ def walking(cases: Sequence[Case], processes: int, *, quiet: bool) -> Iterator[C
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task("", total=sum(map(weight, cases)) or 1.0, left=estimate)
 
-        def walked(case: Case) -> None:
+        def note_walk(case: Case) -> None:
             estimate.done += weight(case)
             bar.update(task, completed=estimate.done)
 
-        yield walked
+        yield note_walk
 
 
 class _ParallelMap:
@@ -222,7 +222,9 @@ class _ParallelMap:
         results: dict[int, _Made | Exception] = {}
         due_number = 0
         with walking(cases, self._processes, quiet=self._quiet) as progress:
-            numbered_results = self._pool.imap_unordered(partial(_numbered, work), enumerate(cases), chunksize=_CHUNK)
+            numbered_results = self._pool.imap_unordered(
+                partial(_number_result, work), enumerate(cases), chunksize=_CHUNK
+            )
             for number, result in numbered_results:
                 results[number] = result
                 progress(cases[number])
@@ -234,7 +236,7 @@ class _ParallelMap:
                     due_number += 1
 
 
-def _numbered(work: Callable[[Case], _Made], numbered_case: tuple[int, Case]) -> tuple[int, _Made | Exception]:
+def _number_result(work: Callable[[Case], _Made], numbered_case: tuple[int, Case]) -> tuple[int, _Made | Exception]:
     """Return the number and the result, or the error, which is raised in the order of the cases."""
     number, case = numbered_case
     try:
@@ -321,7 +323,7 @@ def answer(question: str, search: Search, where: str, *, as_json: bool = False) 
             print_lines(
                 [f"{question}: reached in {count(len(search.witness.events), 'event')}; no shorter path exists", ""]
             )
-            print_lines(drawn(search.witness))
+            print_lines(draw_search(search.witness))
         return 0
     sentence = f"not in {count(search.configurations, 'configuration')} of {where}; larger cases were not checked"
     if search.cut:

@@ -63,11 +63,11 @@ def limit_words(limits: Limits) -> Mapping[str, tuple[str, str]]:
         "time_spent": (f"{limits.seconds or 0:g} s spent", f"time of {limits.seconds or 0:g} s left"),
         "idled": (f"no call ran in {limits.idle_steps} steps in a row", "a call ran lately"),
         "doom": (f"doom loop of {limits.shortest_loop} rounds", "no doom loop"),
-        "nudges_left > 0": _left("nudge", limits.nudges),
+        "nudges_left > 0": _describe_left("nudge", limits.nudges),
         "pauses_left == 0": (f"{limits.max_pauses} pauses taken", f"a pause of {limits.max_pauses} left"),
-        "retries_left > 0": _left("retry", limits.max_retries),
-        "output_retries_left > 0": _left("output retry", limits.output_retries),
-        "compactions_left > 0": _left("compaction", limits.max_compactions),
+        "retries_left > 0": _describe_left("retry", limits.max_retries),
+        "output_retries_left > 0": _describe_left("output retry", limits.output_retries),
+        "compactions_left > 0": _describe_left("compaction", limits.max_compactions),
     }
     spending = _spending_limits(limits)
     return {**WORDS, **{atom: words for atom, words in own_words.items() if spending.get(atom, 0) is not None}}
@@ -105,7 +105,7 @@ def _spending_limits(limits: Limits) -> Mapping[str, float | None]:
     }
 
 
-def _left(label: str, most: int) -> tuple[str, str]:
+def _describe_left(label: str, most: int) -> tuple[str, str]:
     return f"{'an' if label[0] in 'aeiou' else 'a'} {label} of {most} left", f"no {label} of {most} left"
 
 

@@ -46,7 +46,7 @@ def label_rows(arrow: Arrow, columns: int) -> Iterator[LabelRow]:
     """
     event_shown = None
     for line in arrow.lines:
-        yield LabelRow((line,), tuple(_wrapped(_words(line, say_event=line.event != event_shown), columns)))
+        yield LabelRow((line,), tuple(_wrap_words(_words(line, say_event=line.event != event_shown), columns)))
         event_shown = line.event
 
 
@@ -56,7 +56,7 @@ def note_rows(folded_rows: Iterable[FoldedRows], columns: int) -> Iterator[Label
         sources = ", ".join(rows.sources)
         states = (f"again in {sources}" if rows.dest is None else f"from {sources} to {rows.dest}").split()
         words = (*_words(rows.shown, say_event=True), *(LabelWord(word, LabelPart.STATES) for word in states))
-        yield LabelRow(rows.lines, tuple(_wrapped(words, columns)))
+        yield LabelRow(rows.lines, tuple(_wrap_words(words, columns)))
 
 
 def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:
@@ -69,7 +69,7 @@ def _words(line: TextLine, *, say_event: bool) -> Iterator[LabelWord]:
     yield from (LabelWord(word, LabelPart.BESIDE) for word in line.beside.split())
 
 
-def _wrapped(words: Iterable[LabelWord], columns: int) -> Iterator[tuple[LabelWord, ...]]:
+def _wrap_words(words: Iterable[LabelWord], columns: int) -> Iterator[tuple[LabelWord, ...]]:
     row: tuple[LabelWord, ...] = ()
     for word in words:
         if row and len(" ".join(row_word.text for row_word in (*row, word))) > columns:

@@ -99,10 +99,10 @@ def _set(words: tuple[LabelWord, ...], looks: RowLook) -> str:
     spaced_runs = [
         (part, text if place == len(runs) else f"{text}&#160;") for place, (part, text) in enumerate(runs, 1)
     ]
-    return "".join(_tagged(part, text, looks) for part, text in spaced_runs)
+    return "".join(_tag(part, text, looks) for part, text in spaced_runs)
 
 
-def _tagged(part: LabelPart, text: str, looks: RowLook) -> str:
+def _tag(part: LabelPart, text: str, looks: RowLook) -> str:
     match part:
         case LabelPart.EVENT:
             return f"<B>{text}</B>" if looks.loud else text

@@ -194,10 +194,10 @@ def _kind(state: State) -> NodeKind:
 
 
 def _fallback(row: Row, rows: tuple[Row, ...]) -> str:
-    return _OTHERWISE if len(_tried(row, rows)) > 1 else ""
+    return _OTHERWISE if len(_list_tried(row, rows)) > 1 else ""
 
 
-def _tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:
+def _list_tried(row: Row, rows: tuple[Row, ...]) -> list[Row]:
     """Return the rows that are tried for the row's state and event."""
     return [row_tried for row_tried in rows if (row_tried.source, row_tried.trigger) == (row.source, row.trigger)]
 
@@ -234,4 +234,4 @@ def _taken(row: Row, rows: tuple[Row, ...], carried_reason: EndReason) -> bool:
     """Whether a turn that carries this reason, and has no retry left, takes this row."""
     counters = Counters(Limits(max_retries=0))
     counters.carried_doom = carried_reason is EndReason.DOOM_LOOP
-    return next(row_tried for row_tried in _tried(row, rows) if row_tried.guard.holds(counters)) is row
+    return next(row_tried for row_tried in _list_tried(row, rows) if row_tried.guard.holds(counters)) is row

@@ -166,9 +166,9 @@ def _arrow(arrow: OverviewArrow) -> Iterator[str]:
         f'<path d="{_path(route.points)}" fill="none" stroke="{color}" stroke-width="{width}"{start} '
         f'marker-end="url(#{mark})"/>'
     )
-    yield from _wrapped(rule.words, route.label)
+    yield from _wrap(rule.words, route.label)
     if route.back_label is not None:
-        yield from _wrapped(rule.back_words, route.back_label)
+        yield from _wrap(rule.back_words, route.back_label)
     yield "</g>"
 
 
@@ -211,7 +211,7 @@ def _near(corner: tuple[int, int], next_corner: tuple[int, int]) -> tuple[int, i
     return corner[0] + _CORNER * ((x > 0) - (x < 0)), corner[1] + _CORNER * ((y > 0) - (y < 0))
 
 
-def _wrapped(words: str, label: _Label) -> Iterator[str]:
+def _wrap(words: str, label: _Label) -> Iterator[str]:
     for number, line in enumerate(textwrap.wrap(words, label.columns)):
         yield _text(label.x, label.y + number * _LEADING, line, INK, label.anchor)
 

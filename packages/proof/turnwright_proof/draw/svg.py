@@ -57,10 +57,8 @@ def to_svg(dot: str, overlay: Overlay | None = None) -> str:
         message = getattr(error, "stderr", None) or str(error)
         raise ConfigError(f"Graphviz could not draw the picture: {program}: {message.strip()}") from None
     if overlay is not None:
-        return _finished(
-            process.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION
-        )
-    text = _finished(process.stdout, _TITLE, _DESCRIPTION)
+        return _finish(process.stdout, f"{_TITLE}: {overlay.caption[0]}", " ".join(overlay.caption[1:]) or _DESCRIPTION)
+    text = _finish(process.stdout, _TITLE, _DESCRIPTION)
     return f"<!-- Drawn from DOT. dot sha256:{_digest(dot)} svg sha256:{_digest(text)} -->\n{text}"
 
 
@@ -74,7 +72,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _finished(drawing: str, title: str, description: str) -> str:
+def _finish(drawing: str, title: str, description: str) -> str:
     """Return Graphviz's SVG without its version-specific parts, and with the title and the size that a page needs."""
     opening = _OPENED.search(drawing)
     if opening is None:
@@ -93,10 +91,10 @@ def _finished(drawing: str, title: str, description: str) -> str:
     # The root has the font, no spaces need keeping, and SVG 1.1 has no transparent stroke.
     for attribute in (f' font-family="{FONT}"', ' xml:space="preserve"', ' stroke="transparent"'):
         body = body.replace(attribute, "")
-    return head + _RUNS.sub(_joined, body)
+    return head + _RUNS.sub(_join_pieces, body)
 
 
-def _joined(runs: re.Match[str]) -> str:
+def _join_pieces(runs: re.Match[str]) -> str:
     """Join the pieces of one line, because Graphviz places each by the widths of its own font."""
     pieces = _RUN.findall(_SPACE.sub(" ", runs[0]))
     spans = "".join(f"<tspan {style}>{text}</tspan>" for _, style, text in pieces)

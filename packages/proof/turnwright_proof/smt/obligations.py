@@ -23,8 +23,8 @@ from turnwright_proof.moves import (
     Move,
     after_event,
     after_row,
-    assigned,
-    followed,
+    assign_all,
+    follow_fact,
 )
 from turnwright_proof.rank import RANK, rank_values
 from turnwright_proof.theorems import (
@@ -135,7 +135,7 @@ def _transitions(system: System) -> Iterator[Transition]:
         if move is None:
             yield Transition(name, row.source, row.dest, ("false",), _NOW, dict(_NOW), None, row)
             continue
-        terms_before = assigned(move.before, _NOW, value_of)
+        terms_before = assign_all(move.before, _NOW, value_of)
         guard = formula(row.guard.expanded, terms_before)
         before = earlier.setdefault((row.source, row.trigger), [])
         conditions = (formula(move.assume, _NOW), *(f"(not {condition})" for condition in before), guard)
@@ -158,7 +158,7 @@ def invariants(state: State, values: Terms, *groups: str) -> dict[str, str]:
     }
 
 
-def held(state: State, *, credit: bool = False) -> str:
+def name_invariants(state: State, *, credit: bool = False) -> str:
     """Return the name of the invariants of a state in `definitions`: those with products, or the others."""
     return f"{state}_counts" if credit else f"{state}_holds"
 
@@ -167,11 +167,11 @@ def definitions() -> Iterator[tuple[str, str]]:
     """Yield the name and the term of what most queries assume: the limits, and the invariants of each state."""
     yield "limits", formula(LIMITS, _NOW)
     for state in State:
-        yield held(state), conjunction(invariants(state, _NOW, "keeps", "reasons").values())
-        yield held(state, credit=True), conjunction(invariants(state, _NOW, "credit").values())
+        yield name_invariants(state), conjunction(invariants(state, _NOW, "keeps", "reasons").values())
+        yield name_invariants(state, credit=True), conjunction(invariants(state, _NOW, "credit").values())
 
 
-def _kept(system: System, group: str) -> Iterator[Query]:
+def _keep_invariants(system: System, group: str) -> Iterator[Query]:
     for transition in system.transitions:
         if group == "reasons" and transition.row is None:
             continue
@@ -187,8 +187,8 @@ def _kept(system: System, group: str) -> Iterator[Query]:
 def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = False) -> Query:
     hypotheses = (
         "limits",
-        held(transition.source),
-        *((held(transition.source, credit=True),) if credit else ()),
+        name_invariants(transition.source),
+        *((name_invariants(transition.source, credit=True),) if credit else ()),
         *transition.conditions,
     )
     used_words = frozenset[str]().union(*map(words, goals.values()))
@@ -198,7 +198,7 @@ def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = F
     )
 
 
-def _ranked(state: State, values: Terms) -> list[Term]:
+def _make_ranks(state: State, values: Terms) -> list[Term]:
     stage, is_paused, asks = rank_values(state)
     terms = {**values, "stage": Term(str(stage))} | {
         name: Term(str(flag).lower(), flag=True) for name, flag in (("paused", is_paused), ("asks_model", asks))
@@ -208,7 +208,7 @@ def _ranked(state: State, values: Terms) -> list[Term]:
 
 def _rank(system: System) -> Iterator[Query]:
     for transition in system.transitions:
-        before, after = _ranked(transition.source, _NOW), _ranked(transition.dest, transition.following)
+        before, after = _make_ranks(transition.source, _NOW), _make_ranks(transition.dest, transition.following)
         if transition.move is not None and not transition.move.lowers:
             equal_ranks = conjunction(f"(= {new.number} {old.number})" for old, new in zip(before, after, strict=True))
             yield _query(transition, {"the rank stays": equal_ranks})
@@ -255,7 +255,12 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
 def _happens(system: System) -> Iterator[Query]:
     entries: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
     for transition in system.transitions:
-        hypotheses = ("limits", held(transition.source), held(transition.source, credit=True), *transition.conditions)
+        hypotheses = (
+            "limits",
+            name_invariants(transition.source),
+            name_invariants(transition.source, credit=True),
+            *transition.conditions,
+        )
         yield Query(f"{transition.name} can happen", hypotheses, transition=transition)
         if transition.dest is not transition.source and transition.dest in entries:
             entries[transition.dest].append(conjunction(hypotheses))
@@ -266,11 +271,11 @@ def _happens(system: System) -> Iterator[Query]:
 def _total(system: System) -> Iterator[Query]:
     for move in system.moves:
         for state in move.states if move.trigger is not None else ():
-            terms_before = assigned(move.before, _NOW, value_of)
+            terms_before = assign_all(move.before, _NOW, value_of)
             group = [row for row in system.rows if (row.source, row.trigger) == (state, move.trigger)]
             some_row = disjunction(formula(row.guard.expanded, terms_before) for row in group)
             falls_back = str(bool(group) and not group[-1].guard.text).lower()
-            hypotheses = ("limits", held(state), formula(move.assume, _NOW))
+            hypotheses = ("limits", name_invariants(state), formula(move.assume, _NOW))
             goals = (("a row holds", some_row), ("the last row is a fallback", falls_back))
             yield Query(f"{state} --{move.trigger}: {move.name}", hypotheses, goals)
 
@@ -281,7 +286,9 @@ def _way_on(system: System) -> Iterator[Query]:
             ways = [
                 formula(move.assume, _example(move)) for move in system.moves if state in move.states and not move.stops
             ]
-            yield Query(f"from {state}", ("limits", held(state)), (("a move can happen", disjunction(ways)),))
+            yield Query(
+                f"from {state}", ("limits", name_invariants(state)), (("a move can happen", disjunction(ways)),)
+            )
 
 
 def _example(move: Move) -> Terms:
@@ -292,7 +299,7 @@ def _example(move: Move) -> Terms:
 def _claims(system: System) -> Iterator[Query]:
     for transition in system.transitions:
         for claim, text in claims_of(transition.row) if transition.row is not None else ():
-            hypotheses = ("limits", held(transition.source), *transition.conditions)
+            hypotheses = ("limits", name_invariants(transition.source), *transition.conditions)
             yield Query(
                 f"{claim}: {transition.name}",
                 hypotheses,
@@ -304,7 +311,7 @@ def _claims(system: System) -> Iterator[Query]:
 def _loops(system: System) -> Iterator[Query]:
     now = {**_NOW, **variables(f"{name}_0" for name in CHANGING), "answered": Term("answered", flag=True)}
     entry_values = tuple(f"(= {name} {name}_0)" for name in CHANGING)
-    refusal_terms = followed(REFUSED_CALL, _NOW, value_of, system.effects)
+    refusal_terms = follow_fact(REFUSED_CALL, _NOW, value_of, system.effects)
     yield Query("the result of a refused call changes nothing", (), _equal(refusal_terms, _NOW))
     counts = ("limits", *(formula(CLOSING_LOOP[name], _NOW) for name in list(CLOSING_LOOP)[:2]))
     owed_results = formula("waiting >= asking + asking_counted", _NOW)
@@ -312,7 +319,7 @@ def _loops(system: System) -> Iterator[Query]:
     inside = ("limits", *(goal for _, goal in _loop(CLOSING_LOOP, now)))
     still_open = value_of("open", OPEN, _NOW).number
     for move in CLOSES:
-        after = followed(move.facts[0], now, value_of, system.effects)
+        after = follow_fact(move.facts[0], now, value_of, system.effects)
         other_names = tuple(name for name in CHANGING if name not in CLOSING.sets and name != "ran")
         goals = (
             *_loop(CLOSING_LOOP, after),
@@ -321,7 +328,9 @@ def _loops(system: System) -> Iterator[Query]:
             *_equal({name: after[name] for name in other_names}, _NOW),
         )
         yield Query(move.name, (*inside, formula(move.assume, _NOW)), goals)
-    closing = _summary(CLOSING, {**_NOW, **_first(), "used": Term("(- calls calls_0)")}, system.effects["closing"])
+    closing = _summary(
+        CLOSING, {**_NOW, **_first_terms(), "used": Term("(- calls calls_0)")}, system.effects["closing"]
+    )
     unused_calls = (
         "used calls were lent",
         "(and (>= calls calls_0) (or (<= (- calls calls_0) lent_0) (not budgeted)))",
@@ -334,7 +343,7 @@ def _loops(system: System) -> Iterator[Query]:
     )
     inside = tuple(goal for _, goal in _loop(ANSWERING_LOOP, now))
     fact = CLOSES[-1].facts[0]
-    after = followed(Follows(fact.kind, {**fact.values, "used": "0", "lease": "0", "gives": "gives"}), now, value_of)
+    after = follow_fact(Follows(fact.kind, {**fact.values, "used": "0", "lease": "0", "gives": "gives"}), now, value_of)
     after["answered"] = Term("(or answered gives)", flag=True)
     other_names = tuple(name for name in CHANGING if name not in ANSWERING.sets)
     yield Query(
@@ -342,7 +351,7 @@ def _loops(system: System) -> Iterator[Query]:
         (*inside, "(> answering 0)"),
         (*_loop(ANSWERING_LOOP, after), *_equal({name: after[name] for name in other_names}, _NOW)),
     )
-    answering = _summary(ANSWERING, {**_NOW, **_first()}, system.effects["answering"])
+    answering = _summary(ANSWERING, {**_NOW, **_first_terms()}, system.effects["answering"])
     yield Query(
         "typed answers are settled",
         (*inside, "(= answering 0)", "(= answered (> answering_0 0))"),
@@ -354,12 +363,12 @@ def _loop(texts: Mapping[str, str], values: Terms) -> tuple[tuple[str, str], ...
     return tuple((name, formula(text, values)) for name, text in texts.items())
 
 
-def _first() -> dict[str, Term]:
+def _first_terms() -> dict[str, Term]:
     return {name: Term(f"{name}_0", _NOW[name].flag) for name in CHANGING}
 
 
 def _summary(shipped_effect: Effect, values: Terms, effect: Effect) -> Terms:
-    after = assigned(effect.sets, values, value_of)
+    after = assign_all(effect.sets, values, value_of)
     return {name: after[name] for name in {**shipped_effect.sets, **effect.sets}}
 
 
@@ -379,7 +388,7 @@ def _start(_: System) -> Iterator[Query]:
 def _bounds(_: System) -> Iterator[Query]:
     product = ("a product of numbers is a number", "(>= (* (- allowance steps) (+ 1 max_retries)) 0)")
     for state in State:
-        known_parts = ("limits", held(state), held(state, credit=True))
+        known_parts = ("limits", name_invariants(state), name_invariants(state, credit=True))
         yield Query(f"steps times retries in {state}", known_parts, (product,))
         for name, text in BOUNDS.items():
             yield Query(f"{name} in {state}", (*known_parts, product[1]), ((name, formula(text, _NOW)),))
@@ -412,16 +421,18 @@ class Group(NamedTuple):
 
 GROUPS: Final = (
     Group("start", "a turn that begins satisfies the invariants", _start),
-    Group("keeps", "every row and event keeps the invariants", lambda transition: _kept(transition, "keeps")),
+    Group(
+        "keeps", "every row and event keeps the invariants", lambda transition: _keep_invariants(transition, "keeps")
+    ),
     Group(
         "credit",
         "every row and event keeps the model calls within what steps and compactions allow",
-        lambda transition: _kept(transition, "credit"),
+        lambda transition: _keep_invariants(transition, "credit"),
     ),
     Group(
         "reasons",
         "every row into an end or a conclusion gives one reason that fits",
-        lambda transition: _kept(transition, "reasons"),
+        lambda transition: _keep_invariants(transition, "reasons"),
     ),
     Group("rank", "every row and event lowers the rank, never below zero, and a message leaves it as it is", _rank),
     Group("events", "every row and event lowers the number of events that can follow", _events),

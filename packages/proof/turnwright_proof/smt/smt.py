@@ -9,14 +9,14 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from turnwright_proof.moves import ALL_FLAGS, CHOSEN, after_event, after_row, assigned
+from turnwright_proof.moves import ALL_FLAGS, CHOSEN, after_event, after_row, assign_all
 from turnwright_proof.texts import evaluate
 from turnwright_proof.theorems import CHANGING, CONSTANTS
 from turnwright_states.verdict import Check, Verdict
 
 from .obligations import GROUPS, NAMES, Group, Query, System, Transition, definitions
-from .solvers import Solver, installed
-from .terms import declared, words
+from .solvers import Solver, find_solvers
+from .terms import declare, words
 
 _SHIPPED: Final = System()
 #: The extra names of the queries about loops and about the allowance.
@@ -53,8 +53,8 @@ def each_smt_check(
     `seconds` limits one query. `only` names the groups; empty means all. `solvers` are z3 and, if it is installed,
     cvc5; only tests pass others. Raises `ConfigError` if z3 is missing.
     """
-    all_solvers = installed(seconds) if solvers is None else solvers
-    return (_checked(group, system, all_solvers) for group in GROUPS if not only or group.name in only)
+    all_solvers = find_solvers(seconds) if solvers is None else solvers
+    return (_check_group(group, system, all_solvers) for group in GROUPS if not only or group.name in only)
 
 
 def to_smt(group: Group, system: System = _SHIPPED) -> str:
@@ -90,7 +90,7 @@ def _prelude(lines: Sequence[str]) -> Iterator[str]:
     known_words = used_words.union(*map(words, definitions.values()))
     multiplies = "credit" in known_words or any("(* " in term for term in terms)
     yield "(set-logic QF_NIA)" if multiplies else "(set-logic QF_LIA)"
-    yield from (declared(name) for name in (*NAMES, *_MORE) if name in known_words)
+    yield from (declare(name) for name in (*NAMES, *_MORE) if name in known_words)
     yield from (f"(define-fun {name} () Bool {term})" for name, term in definitions.items())
 
 
@@ -100,7 +100,7 @@ def _script(query: Query, *more_lines: str) -> str:
     return "\n".join([*_prelude(lines), *lines]) + "\n"
 
 
-def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
+def _check_group(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
     queries = list(group.queries(system))
     seconds_by_solver = dict.fromkeys((solver.name for solver in solvers), 0.0)
     for query in queries:
@@ -110,14 +110,14 @@ def _checked(group: Group, system: System, solvers: Sequence[Solver]) -> Check:
             seconds_by_solver[solver.name] += answer.seconds
             verdicts[solver.name] = answer.said
         if set(verdicts.values()) != {query.expected}:
-            return _failed(group, query, verdicts, solvers[0])
+            return _make_failed_check(group, query, verdicts, solvers[0])
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in seconds_by_solver.items())
     agree = "; both agree" if len(solvers) > 1 else ""
     number = "1 query" if len(queries) == 1 else f"{len(queries)} queries"
     return Check(f"{group.name}: {group.claim}", Verdict.HOLDS, f"{number}; {times}{agree}")
 
 
-def _failed(group: Group, query: Query, verdicts: Mapping[str, str], solver: Solver) -> Check:
+def _make_failed_check(group: Group, query: Query, verdicts: Mapping[str, str], solver: Solver) -> Check:
     claim = f"{group.name}: {group.claim}"
     if len({*verdicts.values()}) > 1 or "unknown" in verdicts.values():
         answers = ", ".join(f"{name} says {answer}" for name, answer in verdicts.items())
@@ -139,7 +139,7 @@ def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
         if answer.said != "sat":
             continue
         for most in _SMALL:
-            small = [f"(assert (<= (- {most}) {name} {most}))" for name in names if "Int" in declared(name)]
+            small = [f"(assert (<= (- {most}) {name} {most}))" for name in names if "Int" in declare(name)]
             small_answer = solver.solve(_script(failing, *small), names)
             if small_answer.said == "sat":
                 answer = small_answer
@@ -154,13 +154,13 @@ def _all_words(query: Query) -> frozenset[str]:
 
 
 def _words_of(transition: Transition | None, values: Mapping[str, int]) -> Iterator[str]:
-    yield f"limits: {_shown(values, CONSTANTS)}"
+    yield f"limits: {_show_values(values, CONSTANTS)}"
     if transition is None:
-        yield _shown(values, [name for name in values if name not in CONSTANTS])
+        yield _show_values(values, [name for name in values if name not in CONSTANTS])
         return
-    yield f"in {transition.source}: {_shown(values, CHANGING)}"
+    yield f"in {transition.source}: {_show_values(values, CHANGING)}"
     trigger = transition.row.trigger if transition.row is not None else ""
-    yield f"{transition.move.name if transition.move is not None else trigger}: {_shown(values, CHOSEN)}"
+    yield f"{transition.move.name if transition.move is not None else trigger}: {_show_values(values, CHOSEN)}"
     after = _after(transition, {**dict.fromkeys(NAMES, 0), **values})
     changes = ", ".join(f"{name} = {int(after[name])}" for name in CHANGING if int(after[name]) != values.get(name, 0))
     yield f"then {transition.dest}: {changes or 'nothing changes'}"
@@ -172,7 +172,7 @@ def _after(transition: Transition, values: Mapping[str, int]) -> Mapping[str, in
         return values
     if transition.row is None:
         return after_event(move, values, _value)
-    return after_row(transition.row, assigned(move.before, values, _value), _value)
+    return after_row(transition.row, assign_all(move.before, values, _value), _value)
 
 
 def _value(name: str, text: str, values: Mapping[str, int]) -> int:
@@ -180,5 +180,5 @@ def _value(name: str, text: str, values: Mapping[str, int]) -> int:
     return bool(value) if name in ALL_FLAGS else value
 
 
-def _shown(values: Mapping[str, int], names: Sequence[str]) -> str:
+def _show_values(values: Mapping[str, int], names: Sequence[str]) -> str:
     return ", ".join(f"{name} = {values[name]}" for name in names if values.get(name)) or "nothing else than 0"

@@ -35,7 +35,7 @@ class Solver(Protocol):
         ...
 
 
-def installed(seconds: float, importer: Importer = import_module) -> tuple[Solver, ...]:
+def find_solvers(seconds: float, importer: Importer = import_module) -> tuple[Solver, ...]:
     """Return z3, and cvc5 if it is installed. `seconds` is the most for one query.
 
     Raises `ConfigError` with the command to install them if z3 is missing.

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple
 
 from turnwright_proof.moves import ALL_FLAGS
-from turnwright_proof.texts import names_in, parsed
+from turnwright_proof.texts import names_in, parse_text
 
 _FLAGS: Final = ALL_FLAGS | {"after", "no_steps", "answered"}
 _SIGNS: Final = {ast.Eq: "=", ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<"}
@@ -49,19 +49,19 @@ def variables(names: Iterable[str]) -> dict[str, Term]:
 
 
 @cache
-def declared(name: str) -> str:
+def declare(name: str) -> str:
     """Return the declaration of a name."""
     return f"(declare-const {name} {'Bool' if variable(name).flag else 'Int'})"
 
 
 def formula(text: str, values: Terms) -> str:
     """Return a text as a boolean term. `values` has the term of each name. Raises `GuardError` for another language."""
-    return _translated(text, values).holds
+    return _translate(text, values).holds
 
 
 def value_of(name: str, text: str, values: Terms) -> Term:
     """Return a text as the term of a name: see `turnwright_proof.moves.ValueOf`."""
-    term = _translated(text, values)
+    term = _translate(text, values)
     if name in _FLAGS:
         return Term(term.holds, flag=True)
     return Term(term.number) if name in values else term
@@ -94,14 +94,14 @@ def words(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[A-Za-z_][A-Za-z_0-9]*", text))
 
 
-def _translated(text: str, values: Terms) -> Term:
-    return _known(text, tuple([values[name] for name in _names(text)]))
+def _translate(text: str, values: Terms) -> Term:
+    return _make_known(text, tuple([values[name] for name in _names(text)]))
 
 
 @lru_cache(maxsize=1 << 14)
-def _known(text: str, terms: tuple[Term, ...]) -> Term:
+def _make_known(text: str, terms: tuple[Term, ...]) -> Term:
     # Most moves leave most names as they are, so their goals are the same terms again.
-    return _term(parsed(text), dict(zip(_names(text), terms, strict=True)))
+    return _term(parse_text(text), dict(zip(_names(text), terms, strict=True)))
 
 
 @cache
@@ -136,5 +136,5 @@ def _term(node: ast.expr, values: Terms) -> Term:  # noqa: C901, PLR0911 (one a 
             if isinstance(op, ast.NotEq):
                 return Term(f"(not (= {sides}))", flag=True)
             return Term(f"({_SIGNS[type(op)]} {sides})", flag=True)
-        case _:  # pragma: no cover (`parsed` refuses everything else)
+        case _:  # pragma: no cover (`parse_text` refuses everything else)
             raise AssertionError(ast.dump(node))

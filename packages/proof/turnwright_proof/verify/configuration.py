@@ -149,11 +149,11 @@ def condition(turn: Turn, call: Call) -> tuple[object, ...]:
         call.made.output,
         () if lease is None else (lease.calls, lease.tokens, lease.cost),
         (call.name, call.made.key) if turn.limits.results_decide else (),
-        _asked(turn, call) if call.state is CallState.WAITING else (),
+        _list_questions(turn, call) if call.state is CallState.WAITING else (),
     )
 
 
-def _asked(turn: Turn, call: Call) -> tuple[tuple[str, bool, int], ...]:
+def _list_questions(turn: Turn, call: Call) -> tuple[tuple[str, bool, int], ...]:
     return tuple(
         sorted(
             (interrupt.kind, interrupt.forwarded, interrupt.approvals)
@@ -188,11 +188,11 @@ def whole_key_of(turn: Turn) -> Key:
         turn.input_tokens,
         turn.output_tokens,
         turn.cost,
-        _ruled(turn),
+        _rule_key(turn),
     )
 
 
-def _ruled(turn: Turn) -> Key:
+def _rule_key(turn: Turn) -> Key:
     """Return the state of the rules, and what they read of the calls without a result."""
     rules = turn.rules
     if rules is None:

@@ -81,10 +81,10 @@ def endless(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
 
     Each has as few rows as possible, in the order of the chart: usually one cycle, else several that feed each other.
     """
-    return [_core(part) for part in _unended(rows)]
+    return [_core(part) for part in _find_unended(rows)]
 
 
-def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
+def _find_unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
     """Return the parts without a component that ends them, after the rows of all found components were removed."""
     open_parts: list[tuple[Placed, ...]] = []
     for part in cyclic(rows):
@@ -92,7 +92,7 @@ def _unended(rows: Sequence[Placed]) -> list[tuple[Placed, ...]]:
         open_parts += (
             [part]
             if ends is None
-            else _unended([placed_row for placed_row in part if not lowers(placed_row.row, ends)])
+            else _find_unended([placed_row for placed_row in part if not lowers(placed_row.row, ends)])
         )
     return open_parts
 
@@ -101,7 +101,7 @@ def _core(part: tuple[Placed, ...]) -> tuple[Placed, ...]:
     """Remove every row from an endless part that is not needed to keep it endless."""
     for placed_row in part:
         fewer = tuple(other_placed for other_placed in part if other_placed != placed_row)
-        if _unended(fewer):
+        if _find_unended(fewer):
             part = fewer
     return part
 

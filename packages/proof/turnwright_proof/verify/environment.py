@@ -274,7 +274,7 @@ class Environment:
         ends = () if lease is None else _child_ends(call.id, lease.calls, lease.tokens, lease.cost)
         if call.state is CallState.READY:
             if call.has_result:  # hooks and guardrails see the result, then it settles the call
-                yield from _settled(call.id)
+                yield from _settle(call.id)
                 yield from _failed_check(call.id)
                 if self._hooked:
                     yield from _final(call.id)
@@ -284,7 +284,7 @@ class Environment:
                 yield _needs_two(call.id)
             yield from ends or _failed_check(call.id)
             return
-        yield from ends or _settled(call.id)
+        yield from ends or _settle(call.id)
         if not ends:
             yield from self._other_results(call.id)
         if self._hooked and not ends:
@@ -295,7 +295,7 @@ class Environment:
         if self._waits:
             yield from _later_moves(call.id, delegates=lease is not None)
         if self._timed:
-            yield from _settled(call.id, elapsed=self._in_time)
+            yield from _settle(call.id, elapsed=self._in_time)
 
     def _other_results(self, call: str) -> Iterator[Input]:
         """Yield the results that rules, or the detector of loops, distinguish from the first one."""
@@ -320,7 +320,7 @@ class Environment:
         for interrupt, decisions in questions.values():
             for decision in decisions:
                 if decision is not Decision.SETTLE or self._waits:
-                    yield _answered(interrupt, decision, len(turn.interrupts[interrupt].approved_by))
+                    yield _answer(interrupt, decision, len(turn.interrupts[interrupt].approved_by))
 
     def _spending_replies(self, batches: tuple[tuple[ToolCall, ...], ...]) -> Iterator[Input]:
         if self._spends != _NOTHING:
@@ -384,7 +384,7 @@ def _started_moves(call: str) -> tuple[Input, ...]:
 
 
 @cache
-def _settled(call: str, *, elapsed: float = 0.0) -> tuple[Input, ...]:
+def _settle(call: str, *, elapsed: float = 0.0) -> tuple[Input, ...]:
     return (CallSettledInput(call=call, elapsed=elapsed),)
 
 
@@ -459,6 +459,6 @@ def _later_moves(call: str, *, delegates: bool) -> tuple[Input, ...]:
 
 
 @cache
-def _answered(interrupt: str, decision: Decision, approvals: int) -> Input:
+def _answer(interrupt: str, decision: Decision, approvals: int) -> Input:
     result = GivenResult(text="x") if decision is Decision.SETTLE else None
     return AnsweredInput(interrupt=interrupt, decision=decision, given=result, by=f"person {approvals}")

@@ -56,13 +56,13 @@ def grid(bound: int = BOUND) -> Iterator[Case]:
     yield from _plain(bound, widest)
     yield from _doom(bound, widest)
     yield from _doom_of_results()
-    yield from _stalled()
+    yield from _stalled_cases()
     yield from _idle()
-    yield from _spent(bound)
+    yield from _spent_cases(bound)
     yield from _delegating(bound, widest)
-    yield from _hooked(bound)
+    yield from _hooked_cases(bound)
     yield from _waiting(bound)
-    yield from _ruled(bound)
+    yield from _ruled_cases(bound)
 
 
 #: Sets of rules over the tools `a` and `b`: each form, each effect, and forms that interact.
@@ -78,7 +78,7 @@ RULE_SETS: Final[tuple[tuple[JsonObject, ...], ...]] = (
 )
 
 
-def _ruled(bound: int) -> Iterator[Case]:
+def _ruled_cases(bound: int) -> Iterator[Case]:
     for rules, cap in product(RULE_SETS, range(1, min(bound, _FEW) + 1)):
         fields = {"steps": cap, "tool_calls": None, "output_retries": 1}
         yield Case(_limits(max_retries=2 - cap, **fields), widest=2, rules=rules)
@@ -116,7 +116,7 @@ def _doom_of_results() -> Iterator[Case]:
     yield from _seen_late({"doom_threshold": 2, "doom_compare": "results"})
 
 
-def _stalled() -> Iterator[Case]:
+def _stalled_cases() -> Iterator[Case]:
     yield from _seen_late({"stall_errors": 2, "stall_rounds": 2, "stall_response": "loop"})
 
 
@@ -142,7 +142,7 @@ def _seen_late(doom: dict[str, object]) -> Iterator[Case]:
         yield Case(_limits(steps=_FEW + 1, doom_response=response, nudges=nudges, **limits), widest=1)
 
 
-def _spent(bound: int) -> Iterator[Case]:
+def _spent_cases(bound: int) -> Iterator[Case]:
     budgets: tuple[dict[str, object], ...] = ({"tokens": 1}, {"cost": 1.0}, {"seconds": 1.0})
     for budget_fields, cap, synthesis in product(
         (*budgets, budgets[0] | budgets[1] | budgets[2]), range(max(min(bound, _FEW + 1), _FEW) + 1), (False, True)
@@ -162,7 +162,7 @@ def _delegating(bound: int, widest: int) -> Iterator[Case]:
         yield Case(_limits(steps=cap, tool_calls=4, doom_threshold=2, doom_response=response), widest=1, delegates=True)
 
 
-def _hooked(bound: int) -> Iterator[Case]:
+def _hooked_cases(bound: int) -> Iterator[Case]:
     few = min(bound, _FEW)
     for cap, budget in product(range(few + 1), (0, 1, None)):
         each_case = [(False, *case) for case in product(range(3), range(3), range(2))]

@@ -72,7 +72,7 @@ def _fault_of_step(fact: f.StepStarted, turn: Turn, _: list[Row]) -> Fault | Non
     allowed_reasons = [EndReason.DOOM_LOOP] if fact.nudge else []
     if holds == allowed_reasons:
         return None
-    return Property.SPENT, f"a step started on a spent budget: {_listed(holds)} was reached"
+    return Property.SPENT, f"a step started on a spent budget: {_list_reasons(holds)} was reached"
 
 
 def _fault_of_result(fact: f.CallSettled, turn: Turn, _: list[Row]) -> Fault | None:
@@ -105,13 +105,13 @@ def _fault_of_stopping(fact: f.Stopping, turn: Turn, rows: list[Row]) -> Fault |
         return Property.ANSWER, f"{fact.kind} although a call gave the answer"
     holds = holding(turn)
     if at_check and fact.reason is not holds[0]:
-        return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_listed(holds)} was reached"
+        return Property.PRECEDENCE, f"stopped for {fact.reason}, although {_list_reasons(holds)} was reached"
     also = tuple(reason for reason in holds if reason is not fact.reason)
     if fact.also_reached != also:
-        reached_limits = _listed(fact.also_reached)
+        reached_limits = _list_reasons(fact.also_reached)
         return (
             Property.ALSO,
-            f"stopped for {fact.reason} and also for {reached_limits}, although {_listed(holds)} was reached",
+            f"stopped for {fact.reason} and also for {reached_limits}, although {_list_reasons(holds)} was reached",
         )
     return None
 
@@ -152,9 +152,9 @@ def fault_of_end(machine: WalkedMachine, facts: list[f.Fact]) -> Fault | None:
         return Property.ONE_END, problem
     also = turn_ended.also_reached
     if also and (reason in also or len(set(also)) != len(also)):
-        return Property.ALSO, f"ended for {reason}, and also for {_listed(also)}"
+        return Property.ALSO, f"ended for {reason}, and also for {_list_reasons(also)}"
     return None
 
 
-def _listed(reasons: Iterable[EndReason]) -> str:
+def _list_reasons(reasons: Iterable[EndReason]) -> str:
     return ", ".join(reasons) or "nothing"

@@ -219,7 +219,7 @@ def _nothing_is_spent_twice(table: Table) -> Check:
 
 
 def _reasons_are_right(table: Table) -> Check:
-    faults = [f"{placed_row} {wrong}" for placed_row in table.rows if (wrong := _misnamed(placed_row.row))]
+    faults = [f"{placed_row} {wrong}" for placed_row in table.rows if (wrong := _find_misnamed(placed_row.row))]
     for survey in table.surveys.values():
         faults += [f"{placed_row} {wrong} ({example})" for (placed_row, wrong), example in survey.untrue.items()]
     naming = sum(placed_row.row.reason is not None for placed_row in table.rows)
@@ -227,7 +227,7 @@ def _reasons_are_right(table: Table) -> Check:
     return _check(claim, f"{naming} rows with a reason", faults)
 
 
-def _misnamed(row: Row) -> str:
+def _find_misnamed(row: Row) -> str:
     """Return the fault of a row's reason for any counters. Empty without one."""
     outcome = row.dest.outcome
     if row.source is State.CONCLUDE and (row.dest is State.CONCLUDE or (outcome and row.reason is ReasonFrom.CARRIED)):

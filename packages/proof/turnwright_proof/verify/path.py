@@ -146,7 +146,7 @@ def _used_inside(spending_by_call: Mapping[str, Spent]) -> str:
 
 def _reply(event: ModelRepliedInput) -> str:
     if event.calls:
-        text = f"the model asks for {', '.join(map(_asked, event.calls))}"
+        text = f"the model asks for {', '.join(map(_describe_call, event.calls))}"
     elif not is_blank(event.text):
         text = "the model answers"
     else:
@@ -163,7 +163,7 @@ def _reply(event: ModelRepliedInput) -> str:
     )
 
 
-def _asked(call: ToolCall) -> str:
+def _describe_call(call: ToolCall) -> str:
     return f"{call.name} ({call.problem})" if call.problem else call.name
 
 

@@ -108,9 +108,9 @@ def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MO
 
 def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST) -> Search:
     """Search one case for a shortest path to the goal, of at most `depth` inputs (None: of any length)."""
-    around, wanted_marks = Environment(case), _wanted(goal)
+    around, wanted_marks = Environment(case), _list_wanted(goal)
     first_machine, _ = WalkedMachine.start(case.started)
-    root = _SearchNode(first_machine, _passed(first_machine, None) & wanted_marks, None)
+    root = _SearchNode(first_machine, _list_passed(first_machine, None) & wanted_marks, None)
     known_nodes: set[tuple[Key, _Seen]] = {(around.key_of(first_machine.turn), root.marks)}
     frontier, rounds = [root], 0
     while frontier and (depth is None or rounds < depth):
@@ -118,7 +118,7 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
         beyond: list[_SearchNode] = []
         for node in frontier:
             for event in around.moves(node.machine.turn, node.machine.action):
-                next_node = _led(node, event, wanted_marks)
+                next_node = _lead(node, event, wanted_marks)
                 if next_node.machine.state in FINAL:
                     end = f"{next_node.machine.state.outcome}/{next_node.machine.turn.reason}"
                     if end in goal.ends and next_node.marks == wanted_marks:
@@ -135,17 +135,17 @@ def search(case: Case, goal: Goal, *, depth: int | None = None, most: int = MOST
     return Search(None, len(known_nodes), whole=not frontier)
 
 
-def _led(node: _SearchNode, event: Input, wanted_marks: _Seen) -> _SearchNode:
+def _lead(node: _SearchNode, event: Input, wanted_marks: _Seen) -> _SearchNode:
     machine = node.machine.twin()
     machine.feed(event)
-    return _SearchNode(machine, node.marks | (_passed(machine, event) & wanted_marks), (event, node.events))
+    return _SearchNode(machine, node.marks | (_list_passed(machine, event) & wanted_marks), (event, node.events))
 
 
-def _wanted(goal: Goal) -> _Seen:
+def _list_wanted(goal: Goal) -> _Seen:
     return goal.events | {f"in {state}" for state in goal.states}
 
 
-def _passed(machine: WalkedMachine, event: Input | None) -> _Seen:
+def _list_passed(machine: WalkedMachine, event: Input | None) -> _Seen:
     """Return the conditions that the last input met, as a goal names them."""
     rows = machine.rows
     event_names = {event_name(type(event))} if event is not None else set()

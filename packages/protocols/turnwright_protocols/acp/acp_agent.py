@@ -73,7 +73,7 @@ def _hiding_faults(handle: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitabl
     """Log the other errors of a request: the protocol's library would send their words, which may name files."""
 
     @wraps(handle)
-    async def guarded(*values: _P.args, **options: _P.kwargs) -> _T:
+    async def run_guarded(*values: _P.args, **options: _P.kwargs) -> _T:
         try:
             return await handle(*values, **options)
         except RequestError:
@@ -84,7 +84,7 @@ def _hiding_faults(handle: Callable[_P, Awaitable[_T]]) -> Callable[_P, Awaitabl
             _LOG.warning("a request failed", exc_info=error)
             raise RequestError(_INTERNAL, "that is not possible here now: see the log of the agent") from None
 
-    return guarded
+    return run_guarded
 
 
 @dataclass(slots=True)
@@ -310,7 +310,7 @@ class AcpAgent:
             async for event in events_for_client(self._engine, handle, seq, _choose):
                 await self._send(session_id, encoder.encode(event))
             if encoder.end is not None:
-                return self._ended(encoder)
+                return self._make_end(encoder)
             if encoder.pause is None:
                 raise RequestError(_INTERNAL, "the turn was interrupted: send the prompt again")
             seq = encoder.pause.seq
@@ -318,7 +318,7 @@ class AcpAgent:
             if answers is None and not session.canceled:
                 return schema.PromptResponse(stop_reason="end_turn", usage=encoder.usage)
 
-    def _ended(self, encoder: UpdateEncoder) -> schema.PromptResponse:
+    def _make_end(self, encoder: UpdateEncoder) -> schema.PromptResponse:
         end = encoder.end
         assert end is not None  # noqa: S101 (checked by the caller)
         meta = {_META: {"turn": encoder.turn, **record_end(end)}}

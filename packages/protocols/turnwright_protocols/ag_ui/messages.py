@@ -102,7 +102,7 @@ def messages_of(turn: str, messages: Sequence[Message]) -> list[AgUiMessage]:
         is_refused = any(isinstance(part, StepFinishPart) and part.refused for part in message.parts)
         calls = any(isinstance(part, ToolCallPart) for part in message.parts)
         feedback = is_refused and not calls  # else the results of the calls have it
-        encoded_messages += _told(turn, identifier, _calls_of(message) if is_refused else message)
+        encoded_messages += _make_messages(turn, identifier, _calls_of(message) if is_refused else message)
     return encoded_messages
 
 
@@ -112,7 +112,7 @@ def _calls_of(message: Message) -> Message:
     return replace(message, parts=tuple(replace(p, arguments={}) if p.name == OUTPUT_TOOL else p for p in call_parts))
 
 
-def _told(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]:
+def _make_messages(turn: str, identifier: str, message: Message) -> Iterable[AgUiMessage]:
     if message.role == "user":
         yield UserMessage(id=identifier, content=content_of(message.text, message.files))
         return

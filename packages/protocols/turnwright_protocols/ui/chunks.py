@@ -82,9 +82,9 @@ class ChunkEncoder:
         return [
             start_chunk,
             *(
-                self._tool("tool-input-start", call.id, **self._named(call.name))
+                self._tool("tool-input-start", call.id, **self._name_tool(call.name))
                 if call.name in self._reader.client_tools
-                else self._announce(call.id, call.name, _parsed(call.arguments))
+                else self._announce(call.id, call.name, _parse(call.arguments))
                 for call in calls
             ),
         ]
@@ -107,7 +107,7 @@ class ChunkEncoder:
             case i.CallInputStartItem(call=call, name=name, message=message):
                 yield from self._begin_step(message)
                 self._streamed[call] = name
-                yield self._tool("tool-input-start", call, **self._named(name))
+                yield self._tool("tool-input-start", call, **self._name_tool(name))
             case i.CallInputDeltaItem(call=call, delta=delta):
                 yield self._tool("tool-input-delta", call, inputTextDelta=delta)
             case i.ReplyItem():
@@ -117,7 +117,7 @@ class ChunkEncoder:
                 for new_call in calls:
                     self._streamed.pop(new_call.id, None)
                     if new_call.name not in self._reader.client_tools:  # the page would run the call before it may run
-                        yield self._announce(new_call.id, new_call.name, _parsed(new_call.arguments))
+                        yield self._announce(new_call.id, new_call.name, _parse(new_call.arguments))
                 yield from self._withdraw_calls()
             case i.CallRunItem(call=call):
                 yield self._data("call", {"call": self._id(call), "state": "in_progress"}, transient=True)
@@ -180,12 +180,12 @@ class ChunkEncoder:
         if self._resets:
             for call in item.calls:  # valid calls keep their place before those that follow
                 self._streamed[call.id] = call.name
-                yield self._tool("tool-input-start", call.id, **self._named(call.name))
+                yield self._tool("tool-input-start", call.id, **self._name_tool(call.name))
 
     def _announce(self, call: str, name: str, arguments: JsonValue) -> Chunk:
-        return self._tool("tool-input-available", call, input=arguments, **self._named(name))
+        return self._tool("tool-input-available", call, input=arguments, **self._name_tool(name))
 
-    def _named(self, tool: str) -> Chunk:
+    def _name_tool(self, tool: str) -> Chunk:
         """Return the fields of a call that name its tool. The page runs a call that is not the provider's."""
         if tool in self._reader.client_tools:
             return {"toolName": tool}
@@ -194,7 +194,7 @@ class ChunkEncoder:
     def _withdraw_calls(self) -> Chunks:
         """Settle the calls that were streamed in a reply that is not valid."""
         for call, name in self._streamed.items():
-            yield self._tool("tool-input-error", call, input=None, errorText=_WITHDRAWN, **self._named(name))
+            yield self._tool("tool-input-error", call, input=None, errorText=_WITHDRAWN, **self._name_tool(name))
         self._streamed.clear()
 
     def _settle_call(self, item: i.CallResultItem) -> Chunks:
@@ -292,7 +292,7 @@ def _json(arguments: JsonObject) -> Chunk:
     return clean_json({**arguments})
 
 
-def _parsed(arguments: str) -> JsonValue:
+def _parse(arguments: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(arguments)
     except (ValueError, RecursionError):

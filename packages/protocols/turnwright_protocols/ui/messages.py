@@ -85,7 +85,7 @@ def _prompt(turn: str, events: Sequence[TurnEvent]) -> Chunk:
     if isinstance(first, FactEvent) and isinstance(first.fact, f.TurnStarted):
         if first.fact.prompt:
             parts.append({"type": "text", "text": clean(first.fact.prompt)})
-        parts += [_described(FilePart.of_json(file)) for file in first.fact.files]
+        parts += [_describe(FilePart.of_json(file)) for file in first.fact.files]
     return {"id": f"{turn}/user-1", "role": "user", "parts": parts}
 
 
@@ -158,6 +158,6 @@ class MessageBuilder:
         return message if self._metadata is None else {**message, "metadata": self._metadata}
 
 
-def _described(file: FilePart) -> JsonValue:
+def _describe(file: FilePart) -> JsonValue:
     details: Chunk = {"mediaType": file.media_type, "name": file.name}
     return {"type": f"{DATA}file", "data": {**details, "size": content_size(file.data)} if file.data else details}

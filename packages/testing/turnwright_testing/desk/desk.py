@@ -95,8 +95,8 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
             ),
             invariants=tuple(_invariants(names, source)),
             reset=cast("Callable[[], object]", names.get("reset", bool)),
-            metadata=cast("tuple[JsonObject, ...]", _several(metadata)) or _PLAIN,
-            prompts=cast("tuple[str, ...]", _several(prompts)),
+            metadata=cast("tuple[JsonObject, ...]", _list_several(metadata)) or _PLAIN,
+            prompts=cast("tuple[str, ...]", _list_several(prompts)),
             build=cast("Callable[..., Engine[None]]", build),
             values=cast("ArgumentValues", names.get("VALUES", {})),
             modules=tuple(_with_neighbors(modules)),
@@ -129,7 +129,7 @@ def _file_of(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def _several(values: object) -> tuple[object, ...]:
+def _list_several(values: object) -> tuple[object, ...]:
     """Return the values of a sequence, or of a strategy."""
     if isinstance(values, st.SearchStrategy):
         return tuple(draw_pool(values, 0))

@@ -168,30 +168,30 @@ class Arguments:
         """Draw a value that fits the schema: one of its pool, in which some leaves become values of the domain."""
         value = self._random.choice(self._domain.pool(schema, tool))
         definitions = schema.get("$defs")
-        return self._placed(schema, value, tool, "", definitions if isinstance(definitions, Mapping) else {})
+        return self._place(schema, value, tool, "", definitions if isinstance(definitions, Mapping) else {})
 
-    def _placed(  # noqa: PLR0911 (one return a kind of schema: flat)
+    def _place(  # noqa: PLR0911 (one return a kind of schema: flat)
         self, schema: JsonValue | Schema, value: object, tool: str, name: str, definitions: Mapping[str, JsonValue]
     ) -> JsonValue:
         if not isinstance(schema, Mapping):
             return value  # type: ignore[return-value]  # pools have JSON values
         if isinstance(reference := schema.get("$ref"), str):
-            return self._placed(definitions.get(reference.rpartition("/")[2]), value, tool, name, definitions)
+            return self._place(definitions.get(reference.rpartition("/")[2]), value, tool, name, definitions)
         branches = schema.get("anyOf", schema.get("oneOf"))
         if isinstance(branches, list):
             fitting = [branch for branch in branches if _may_be(branch, value)]
-            return self._placed(fitting[0] if fitting else None, value, tool, name, definitions)
+            return self._place(fitting[0] if fitting else None, value, tool, name, definitions)
         if isinstance(value, dict):
             properties = schema.get("properties")
             inner = properties if isinstance(properties, Mapping) else {}
             return {
                 key: item
                 if key in self._domain.chosen(tool)
-                else self._placed(inner.get(key), item, tool, key, definitions)
+                else self._place(inner.get(key), item, tool, key, definitions)
                 for key, item in value.items()
             }
         if isinstance(value, list):
-            return [self._placed(schema.get("items"), item, tool, name, definitions) for item in value]
+            return [self._place(schema.get("items"), item, tool, name, definitions) for item in value]
         if chosen_type(self._domain.chosen(tool), str(schema.get("type")), schema):
             return value  # type: ignore[return-value]  # as above
         return self._leaf(schema, value, name)
@@ -204,7 +204,7 @@ class Arguments:
             sources = [[item for item in source if _fits(schema, item)] for source in self._sources(name)]
             shares = [share if source else 0 for share, source in zip(_SHARES, sources, strict=True)]
             if any(shares):
-                return self._varied(schema, self._random.choice(*self._random.choices(sources, shares)))
+                return self._vary(schema, self._random.choice(*self._random.choices(sources, shares)))
         return value  # type: ignore[return-value]  # pools have JSON values
 
     def _sources(self, name: str) -> tuple[Sequence[JsonValue], ...]:
@@ -212,7 +212,7 @@ class Arguments:
         domain, memory = self._domain, self._memory
         return memory.of(name), domain.accepted.of(name), memory.values, (*domain.texts, *domain.numbers)
 
-    def _varied(self, schema: Schema, value: JsonValue) -> JsonValue:
+    def _vary(self, schema: Schema, value: JsonValue) -> JsonValue:
         """Return the value, or rarely one that a careless comparison takes for it."""
         if isinstance(value, str) and self._random.random() < _VARIES:
             variant = self._random.choice((value.swapcase(), f"{value} ", f"../{value}"))

@@ -91,7 +91,7 @@ def fuzz_desk(
                 rehearsal = Rehearsal(desk, Chance(desk, domain, seeds.randrange(_SEEDS)), report.reached).play()
                 report.examples = number
                 progress(number, False)
-                fault = _confirmed(desk, rehearsal)
+                fault = _confirm(desk, rehearsal)
                 if fault is not None:
                     report.fault, report.case = fault, tuple(rehearsal.visits)
                     step = lambda: progress(number, True)  # noqa: E731, B023 (called in this round)
@@ -103,7 +103,7 @@ def fuzz_desk(
     return report
 
 
-def _confirmed(desk: Desk, rehearsal: Rehearsal) -> Fault | None:
+def _confirm(desk: Desk, rehearsal: Rehearsal) -> Fault | None:
     """Return the first fault, unless real time decides about it and it does not come again."""
     case = tuple(rehearsal.visits)
     for fault in rehearsal.faults:

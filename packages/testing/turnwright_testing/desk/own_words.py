@@ -28,7 +28,7 @@ class OwnWords:
         messages, tools = ((), ()) if request is None else (request.messages, request.tools)
         earlier_request = ([message for message in messages if message.role != "assistant"], tools)
         # A tool repeats a word of the model: the parts of that word are not the tool's.
-        known_text = str(_blanked(earlier_request, self._longest_first()))
+        known_text = str(_blank(earlier_request, self._longest_first()))
         value = (value.text, [call.arguments for call in value.calls]) if isinstance(value, ModelResponse) else value
         self._words |= dict.fromkeys(
             word for word in _leaves(value) if len(word) >= _SHORTEST and word not in known_text
@@ -36,7 +36,7 @@ class OwnWords:
 
     def take_out_of(self, requests: Sequence[ModelRequest]) -> list[ModelRequest]:
         """Return the requests without these words."""
-        return [_blanked(request, self._longest_first()) for request in requests]
+        return [_blank(request, self._longest_first()) for request in requests]
 
     def _longest_first(self) -> list[str]:
         return sorted(self._words, key=len, reverse=True)
@@ -53,7 +53,7 @@ def _leaves(value: object) -> Iterator[str]:
         yield str(value)
 
 
-def _blanked(value: T, words: Sequence[str]) -> T:
+def _blank(value: T, words: Sequence[str]) -> T:
     """Return a copy of a value in whose texts these words are blank."""
     new_value: object = value
     if isinstance(value, str):
@@ -62,12 +62,12 @@ def _blanked(value: T, words: Sequence[str]) -> T:
             text = text.replace(word, _BLANK)
         new_value = text
     elif isinstance(value, ModelRequest):
-        new_value = msgspec.structs.replace(value, messages=_blanked(value.messages, words))
+        new_value = msgspec.structs.replace(value, messages=_blank(value.messages, words))
     elif isinstance(value, msgspec.Struct):
         fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        new_value = msgspec.structs.replace(value, **{name: _blanked(item, words) for name, item in fields.items()})
+        new_value = msgspec.structs.replace(value, **{name: _blank(item, words) for name, item in fields.items()})
     elif isinstance(value, Mapping):
-        new_value = {key: _blanked(item, words) for key, item in value.items()}
+        new_value = {key: _blank(item, words) for key, item in value.items()}
     elif isinstance(value, list | tuple):
-        new_value = type(value)([_blanked(item, words) for item in value])
+        new_value = type(value)([_blank(item, words) for item in value])
     return new_value  # type: ignore[return-value]  # of the same type

@@ -46,7 +46,7 @@ from .own_words import OwnWords
 from .unawaited import unawaited_coroutines
 from .visit import Reply, Visit, Visits
 from .watched_tool import ToolWatch, place_in_threads, place_of_frame, waiting_functions
-from .world import grown, sizes_of
+from .world import list_grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
 PATIENCE: Final = 2.0
@@ -469,11 +469,13 @@ class Rehearsal:
             return
         name = self._facts.tool(turn, call)
         tool = next((tool for tool in self._desk.tools if tool.name == name), None)
-        if status is CallStatus.UNKNOWN and grown(crash.before, crash.after):
+        if status is CallStatus.UNKNOWN and list_grown(crash.before, crash.after):
             self._reached.tools[name]["effect untold"] += 1
         if tool is None or not tool.idempotent or tool.read_only:
             return
-        again, lasting = (grown(crash.after, sizes_of(self._desk.modules, is_lasting)) for is_lasting in (False, True))
+        again, lasting = (
+            list_grown(crash.after, sizes_of(self._desk.modules, is_lasting)) for is_lasting in (False, True)
+        )
         text = "is declared idempotent, and a call that ran again after a crash added to"
         if lasting:
             self._note(name, "writes again", f"{text} {lasting[0]}")

@@ -138,7 +138,7 @@ def _items(value: object) -> Sequence[object]:
     return [*value.values()] if isinstance(value, Mapping) else [*value] if isinstance(value, list | set) else []
 
 
-def grown(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
+def list_grown(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]:
     """Return the containers that have more than before, each as `ORDERS (1 to 2)`."""
     return [f"{name} ({before[name]} to {size})" for name, size in after.items() if size > before.get(name, size)]
 

@@ -66,7 +66,7 @@ class WitnessedTurn:
         tools = {tool.name: tool for tool in watched_tools(Witness(Path()))}
         return Driven(
             facts=self.journal,
-            consulted=list(self._consulted()),
+            consulted=list(self._list_consulted()),
             executions=[Execution(ran.turn, ran.call, names.get(ran.call, ""), ran.attempt) for ran in self.ran],
             tools=tools,
         )
@@ -80,7 +80,7 @@ class WitnessedTurn:
         last = max(place for place, line in enumerate(self.lines) if line.process == process)
         return next((line for line in self.lines[last + 1 :] if line.words[0] == "claimed"), None)
 
-    def _consulted(self) -> Iterator[Consulted]:
+    def _list_consulted(self) -> Iterator[Consulted]:
         """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
         claim_seqs: dict[int, int] = {}
         last_seq = 0
@@ -98,7 +98,7 @@ class WitnessedTurn:
                 yield Consulted(self.id, hook, object_, facts, tripped=decision == TRIPPED, died=death)
 
 
-def _lost(turn: WitnessedTurn) -> Iterator[str]:
+def _find_lost(turn: WitnessedTurn) -> Iterator[str]:
     for line in turn.lines:
         if line.words[0] == "wrote":
             _, _, _, seq, kind, sum_ = line.words
@@ -144,12 +144,12 @@ def _run_twice(turn: WitnessedTurn) -> Iterator[str]:
     yield from runs_once(turn.driven).witness
 
 
-def _neither(turn: WitnessedTurn) -> Iterator[str]:
+def _find_open(turn: WitnessedTurn) -> Iterator[str]:
     if turn.state is None or (turn.turn_ended is None and turn.state is not State.PAUSED):
         yield f"it is in {turn.state}"
 
 
-def _unpaired(turn: WitnessedTurn) -> Iterator[str]:
+def _find_unpaired(turn: WitnessedTurn) -> Iterator[str]:
     number = 0
     for line in turn.lines:
         if line.words[0] == "asked":
@@ -179,7 +179,7 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
                 rejected_names.add(name)
     yield from (f"{name} was answered {count} times" for (name, _, _), count in counts.items() if count > 1)
     is_aborted = turn.turn_ended is not None and turn.turn_ended.outcome is Outcome.ABORTED
-    for name, decisions in _accepted(turn).items():
+    for name, decisions in _list_accepted(turn).items():
         remaining = iter(journal_decisions.get(name, ()))
         for decision in decisions:
             if decision not in remaining and not is_aborted and f"answer:{name}" not in turn.inbox:
@@ -188,7 +188,7 @@ def _answers(turn: WitnessedTurn) -> Iterator[str]:
                 yield f"the answer {decision} to {name} was lost: the journal has {journal_decisions.get(name)}"
 
 
-def _accepted(turn: WitnessedTurn) -> dict[str, list[str]]:
+def _list_accepted(turn: WitnessedTurn) -> dict[str, list[str]]:
     """Return the decisions that were acknowledged, by interrupt and approver. Posting the same again changes none."""
     accepted_decisions: dict[str, list[str]] = {}
     for line in turn.lines:
@@ -205,7 +205,7 @@ def _untold(turn: WitnessedTurn) -> Iterator[str]:
         yield check.detail
 
 
-def _other(turn: WitnessedTurn) -> Iterator[str]:
+def _check_others(turn: WitnessedTurn) -> Iterator[str]:
     for invariant in INVARIANTS:
         if invariant not in _APART:
             check = invariant(turn.driven)
@@ -215,13 +215,13 @@ def _other(turn: WitnessedTurn) -> Iterator[str]:
 
 #: The claims, in the order of a report: nothing may violate them.
 CLAIMS: Final[dict[str, Callable[[WitnessedTurn], Iterator[str]]]] = {
-    "acknowledged facts lost or changed": _lost,
+    "acknowledged facts lost or changed": _find_lost,
     "calls run again after their result was recorded": _run_again,
     "calls run without a journaled start, or without the lease": _run_without_claim,
     "calls run twice that are not idempotent, without a person's approval": _run_twice,
-    "turns that neither ended nor paused": _neither,
-    "model requests with an unpaired call": _unpaired,
+    "turns that neither ended nor paused": _find_open,
+    "model requests with an unpaired call": _find_unpaired,
     "interrupts answered twice, or not as acknowledged": _answers,
     "journals with a fact that does not follow": _untold,
-    "other invariants broken": _other,
+    "other invariants broken": _check_others,
 }

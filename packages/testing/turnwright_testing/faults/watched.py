@@ -68,7 +68,7 @@ def checksum(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"
 
 
-def paired(request: ModelRequest) -> str:
+def describe_pairing(request: ModelRequest) -> str:
     """Return `paired`, or `unpaired` if a call of the request has no result."""
     try:
         check_pairing(request.messages)

@@ -87,7 +87,7 @@ class _Search(Generic[S, C, R]):
     def run(self) -> Linearization[C, R]:
         order: list[int] = []
         longest: tuple[list[int], int, S] = ([], 0, self._model.initial)
-        stack = [self._next(0, self._model.initial)]
+        stack = [self._list_next(0, self._model.initial)]
         is_done = self._needed == 0
         while stack and not is_done:
             step = next(stack[-1], None)
@@ -97,7 +97,7 @@ class _Search(Generic[S, C, R]):
                 continue
             place, done_set, state = step
             order.append(place)
-            stack.append(self._next(done_set, state))
+            stack.append(self._list_next(done_set, state))
             if len(order) > len(longest[0]):
                 longest = ([*order], done_set, state)
             is_done = done_set & self._needed == self._needed
@@ -105,7 +105,7 @@ class _Search(Generic[S, C, R]):
         stuck_ops = () if is_done else tuple(self._stuck(done_set, state))
         return Linearization([self._ops[place] for place in places], len(self._visited), stuck_ops)
 
-    def _next(self, done_set: int, state: S) -> Iterator[tuple[int, int, S]]:
+    def _list_next(self, done_set: int, state: S) -> Iterator[tuple[int, int, S]]:
         """Return each operation that may come next, with the set and the state after it, unless these were seen."""
         for place in self._candidates(done_set):
             operation, after = self._ops[place], done_set | 1 << place

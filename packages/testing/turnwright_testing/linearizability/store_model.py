@@ -108,7 +108,7 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
             new = () if blocking else tuple(item for item in call.items if item[0] not in stored_items)
             yield StoreResult(items=blocking), state.with_turn(call.turn, turn._replace(items=turn.items + new))
         case Delete():
-            driven_values = _driven(state, turn)
+            driven_values = _may_be_driven(state, turn)
             if True in driven_values:
                 yield _BUSY, state
             if False in driven_values:
@@ -120,7 +120,7 @@ def _of_turn(state: StoreState, turn: TurnState, call: TurnCall) -> Allowed:
 
 
 def _claim(state: StoreState, turn: TurnState, call: TakeClaim) -> Allowed:
-    driven_values = {False} if turn.owner in call.abandoned else _driven(state, turn)
+    driven_values = {False} if turn.owner in call.abandoned else _may_be_driven(state, turn)
     if True in driven_values:
         yield _BUSY, state
     if False in driven_values:
@@ -151,12 +151,12 @@ def _read(state: StoreState, turn: TurnState, call: Read) -> Iterator[StoreResul
         case "inbox":
             yield StoreResult(items=turn.ids)
         case "is_driven":
-            yield from (StoreResult(flag=flag) for flag in _driven(state, turn))
+            yield from (StoreResult(flag=flag) for flag in _may_be_driven(state, turn))
         case _:
             assert_never(call.what)
 
 
-def _driven(state: StoreState, turn: TurnState) -> set[bool]:
+def _may_be_driven(state: StoreState, turn: TurnState) -> set[bool]:
     """Return whether a living driver owns the turn: both, if its owner may look dead."""
     if not turn.owner:
         return {False}

@@ -47,10 +47,10 @@ class DrivingFacts(SceneFacts):
         async with _alone(tmp_path) as alone:
             worker = scene.worker()
             turn, local_turn = await scene.client.run(AGENT, _PLAN), await alone.run(AGENT, _PLAN)
-            assert _told(turn) == _told(local_turn)
+            assert _compare_parts(turn) == _compare_parts(local_turn)
             (interrupt,) = turn.interrupts
             result = await scene.client.resume(turn.id, {interrupt.id: "This."})
-            assert _told(result) == _told(await alone.resume(local_turn.id, {interrupt.id: "This."}))
+            assert _compare_parts(result) == _compare_parts(await alone.resume(local_turn.id, {interrupt.id: "This."}))
             assert result.outcome is Outcome.FINISHED
             await scene.ended(turn.id)
             driver = os.getpid() if scene.runtime.embedded else worker.pid
@@ -60,7 +60,7 @@ class DrivingFacts(SceneFacts):
         """The events of facts are the same, in their order, up to the pause and from there to the end."""
         async with _alone(tmp_path) as alone:
             scene.worker()
-            streams = [await _streamed(engine) for engine in (scene.client, alone)]
+            streams = [await _list_streamed(engine) for engine in (scene.client, alone)]
             assert streams[0] == streams[1]
 
     async def test_a_client_that_stops_waiting_may_follow_the_turn_later(self, scene: Scene) -> None:
@@ -104,7 +104,7 @@ def _alone(folder: Path) -> Engine[Desk]:
     return engine_of(Shift("memory:", folder / "alone", Local), Local())
 
 
-def _told(turn: TurnResult) -> object:
+def _compare_parts(turn: TurnResult) -> object:
     """Return the parts in which two turns with the same work are equal."""
     messages = [
         (message.role, message.text, [(call.name, call.id) for call in message.calls]) for message in turn.messages
@@ -113,7 +113,7 @@ def _told(turn: TurnResult) -> object:
     return turn.state, turn.reason, turn.text, turn.steps, turn.tool_calls, turn.usage, turn.path, messages, interrupts
 
 
-async def _streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:
+async def _list_streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:
     events: list[TurnEvent] = []
     async with engine.stream(AGENT, _PLAN) as stream:
         events += [event async for event in stream]
@@ -121,10 +121,10 @@ async def _streamed(engine: Engine[Desk]) -> list[tuple[int, str, str]]:
     assert isinstance(last, TurnPausedEvent)
     async with engine.stream_resume(last.turn, {last.interrupts[0].id: "This."}) as stream:
         events += [event async for event in stream]
-    return [_shown(event) for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
+    return [_event_key(event) for event in events if isinstance(event, FactEvent | TurnPausedEvent | TurnEndedEvent)]
 
 
-def _shown(event: TurnEvent) -> tuple[int, str, str]:
+def _event_key(event: TurnEvent) -> tuple[int, str, str]:
     kind = event.fact.kind if isinstance(event, FactEvent) else type(event).__name__
     # A message's id begins with its turn's.
     message = event.message.partition("/")[2] if isinstance(event, FactEvent) else ""

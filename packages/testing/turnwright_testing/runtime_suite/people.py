@@ -127,7 +127,7 @@ async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[No
     """Make so many calls of users at once. Returns the errors of those refused."""
     refused_texts: list[str] = []
 
-    async def one(user: Engine[Desk], words: str) -> None:
+    async def say_one(user: Engine[Desk], words: str) -> None:
         try:
             await say(user, words)
         except (InvalidAnswerError, TurnAlreadyEndedError):
@@ -135,7 +135,7 @@ async def _at_once(scene: Scene, say: Callable[[Engine[Desk], str], Awaitable[No
 
     async with anyio.create_task_group() as group:
         for words in texts:
-            group.start_soon(one, scene.user(), words)
+            group.start_soon(say_one, scene.user(), words)
     return refused_texts
 
 

@@ -22,7 +22,7 @@ from turnwright.runtime.engine import Engine
 from turnwright.store import open_store
 from turnwright.tools import Tool, ToolContext, tool
 from turnwright_states import Usage
-from turnwright_testing.faults.watched import NotingStore, paired, watched_tools
+from turnwright_testing.faults.watched import NotingStore, describe_pairing, watched_tools
 from turnwright_testing.faults.witness import Witness
 
 AGENT: Final = Agent(name="Clerk")
@@ -129,7 +129,7 @@ class PromptedModel:
         self._witness = witness
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | ModelResponse]:
-        self._witness.note("asked", paired(request))
+        self._witness.note("asked", describe_pairing(request))
         prompts = [message.text for message in request.messages if message.role == "user"]
         steps: list[list[Call]] = json.loads(prompts[0])
         step = sum(bool(message.calls) for message in request.messages)

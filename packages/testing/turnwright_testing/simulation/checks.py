@@ -23,7 +23,7 @@ def checks_of(world: World) -> list[Check]:
     problems_by_claim: dict[str, list[str]] = {claim: list(world.violations.get(claim, ())) for claim in CLAIMS}
     known_claims: set[str] = {*CLAIMS}
     for turn in world.disk.turns_now():
-        driven_turn = _driven(world, turn)
+        driven_turn = _make_driven(world, turn)
         for invariant in INVARIANTS:
             if invariant not in _LEFT_OUT:
                 check = invariant(driven_turn)
@@ -43,7 +43,7 @@ def _check(claim: str, problems: list[str], *, is_known: bool) -> Check:
     return Check(claim, Verdict.HOLDS if is_known else Verdict.INCONCLUSIVE)
 
 
-def _driven(world: World, turn: str) -> Driven:
+def _make_driven(world: World, turn: str) -> Driven:
     facts = list(enumerate(world.disk.facts_now(turn), start=1))
     first_fact = facts[0][1]
     is_root = root_of(turn) == turn
@@ -52,11 +52,11 @@ def _driven(world: World, turn: str) -> Driven:
         facts=facts,
         requests=world.requests.get(prompt, []) if is_root else None,
         executions=[execution for execution in world.stage.executions if execution.turn == turn],
-        tools=_offered(world) if is_root else None,
+        tools=_list_offered(world) if is_root else None,
     )
 
 
-def _offered(world: World) -> dict[str, Tool]:
+def _list_offered(world: World) -> dict[str, Tool]:
     may_use = world.agent.may_use
     return {tool.name: tool for tool in world.tools if may_use(tool.name, delegates=tool.delegates)}
 

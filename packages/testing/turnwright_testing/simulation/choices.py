@@ -32,7 +32,7 @@ class Choices:
 
     def weighted(self, stream: str, weights: Sequence[int]) -> int:
         """Choose a place of `weights`, each as often as its weight says."""
-        return self._keep(stream, len(weights), lambda: self._weighted(weights))
+        return self._keep(stream, len(weights), lambda: self._draw_weighted(weights))
 
     def one_in(self, stream: str, number: int) -> bool:
         """Choose True once in so many times."""
@@ -42,7 +42,7 @@ class Choices:
         """Choose one of the options."""
         return options[self.below(stream, len(options))]
 
-    def _weighted(self, weights: Sequence[int]) -> int:
+    def _draw_weighted(self, weights: Sequence[int]) -> int:
         point = self._random.random() * sum(weights)
         return next(place for place, upto in enumerate(accumulate(weights)) if point < upto)
 

@@ -19,7 +19,7 @@ from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool
 from turnwright.tools.loop_handle import INLINE
 from turnwright_states.verdict import Check
-from turnwright_testing.invariants import InvariantViolatedError, violated
+from turnwright_testing.invariants import InvariantViolatedError, select_violated
 from turnwright_testing.run_report import ending_of
 
 from .checks import checks_of
@@ -65,7 +65,7 @@ class Schedule:
     @property
     def violations(self) -> tuple[Check, ...]:
         """The claims that do not hold, with what was seen."""
-        return violated(self.checks)
+        return select_violated(self.checks)
 
 
 def run_schedule(target: SimulationTarget, seed: int = 0, *, choices: Made | None = None) -> Schedule:

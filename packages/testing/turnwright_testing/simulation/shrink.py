@@ -17,7 +17,7 @@ def shrink(schedule: Schedule, run: Run, *, progress: Callable[[], None] = lambd
     At most 400 schedules are run.
     """
     claims = {violation.claim for violation in schedule.violations}
-    best, remaining = _trimmed(schedule, run), _MOST
+    best, remaining = _trim(schedule, run), _MOST
     again = True
     while again and remaining > 0:
         again = False
@@ -41,7 +41,7 @@ def plain(choices: Made) -> dict[str, tuple[int, ...]]:
     return {stream: numbers for stream, numbers in sorted(short_choices.items()) if numbers}
 
 
-def _trimmed(schedule: Schedule, run: Run) -> Schedule:
+def _trim(schedule: Schedule, run: Run) -> Schedule:
     """Return the schedule as its choices repeat it."""
     again = run(plain(schedule.choices))
     return again if again.violations else schedule

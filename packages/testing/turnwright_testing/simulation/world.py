@@ -212,7 +212,7 @@ class World:
             backoff=Backoff(initial=0.1, maximum=1.0),
             now=self.now,
             clock=self.clock,
-            on_event=(partial(self._published, owner),),
+            on_event=(partial(self._check_published, owner),),
             max_parallel_tools=self._parallel,
         )
         process = Process(owner, store, engine)
@@ -248,13 +248,13 @@ class World:
             with anyio.CancelScope() as scope:
                 process.scopes.add(scope)
                 try:
-                    await self._guarded(process, action, work)
+                    await self._run_guarded(process, action, work)
                 finally:
                     process.scopes.discard(scope)
         finally:
             self.open_calls.pop(number, None)
 
-    async def _guarded(self, process: Process, action: str, work: Callable[[], Awaitable[object]]) -> None:
+    async def _run_guarded(self, process: Process, action: str, work: Callable[[], Awaitable[object]]) -> None:
         try:
             result = await work()
         except _RACES as error:
@@ -270,7 +270,7 @@ class World:
                 self.violate(RAISES, f"{action} raised {describe(error)}")
         else:
             if isinstance(result, TurnResult):
-                self._returned(process, action, result)
+                self._check_returned(process, action, result)
             self.note(process.owner, f"{action} returns")
 
     # Promises that are checked while they can be broken.
@@ -305,14 +305,14 @@ class World:
             )
         self._maybe_die(process)
 
-    def _published(self, process: str, event: TurnEvent) -> None:
+    def _check_published(self, process: str, event: TurnEvent) -> None:
         fact_count = len(self.disk.facts_now(event.turn))
         if event.seq > fact_count:
             self.violate(
                 DURABLE, f"{process} published {event.type} {event.seq}, and the journal has {fact_count} facts"
             )
 
-    def _returned(self, process: Process, action: str, result: TurnResult) -> None:
+    def _check_returned(self, process: Process, action: str, result: TurnResult) -> None:
         if result.outcome is None:
             return
         facts = self.disk.facts_now(result.id)

@@ -12,7 +12,7 @@ from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, Stor
 from .bench import NOW, Bench, StoreFacts, Written
 
 
-async def _who(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, str]]:
+async def _list_owners(store: Store, turn_id: str = "t1") -> Sequence[tuple[int, int, str]]:
     return [(span.first, span.epoch, span.owner) for span in await store.claim_spans(turn_id)]
 
 
@@ -43,7 +43,7 @@ class ClaimSpanFacts(StoreFacts):
         await other_store.append(claim, facts[:1], draft.status)
         await other_store.append(claim, facts[1:], draft.status)
         for handle in (store, other_store):
-            assert await _who(handle) == [(1, 1, store.owner), (at, 2, other_store.owner)]
+            assert await _list_owners(handle) == [(1, 1, store.owner), (at, 2, other_store.owner)]
             first, second = await handle.claim_spans("t1")
             assert first == before
             assert first.ended <= second.began <= second.ended == (await handle.get("t1")).updated_at
@@ -59,7 +59,7 @@ class ClaimSpanFacts(StoreFacts):
             expected.append((len(draft.facts) + 1, claim.epoch, store.owner))
             facts = draft.calls("read_file") if text == "one" else draft.abort()
             await store.append(claim, facts, draft.status)
-        assert await _who(store) == expected
+        assert await _list_owners(store) == expected
 
     async def test_a_claim_that_wrote_nothing_has_no_span(
         self, store: Store, other_store: Store, draft: Written, claim: Claim
@@ -76,7 +76,7 @@ class ClaimSpanFacts(StoreFacts):
         assert await store.claim_spans("t1") == before
         at = len(draft.facts) + 1
         await other_store.append(claim, draft.abort(), draft.status)
-        assert await _who(store) == [(1, 1, store.owner), (at, 3, other_store.owner)]
+        assert await _list_owners(store) == [(1, 1, store.owner), (at, 3, other_store.owner)]
         assert (await store.claim_spans("t1"))[:1] == before
 
     async def test_a_turn_that_is_taken_over_from_a_dead_driver_has_both(
@@ -91,11 +91,11 @@ class ClaimSpanFacts(StoreFacts):
         facts = draft.answer()
         with pytest.raises(LeaseLostError):
             await store.append(loser, facts, draft.status)
-        assert await _who(other_store) == [(1, 1, name)]
+        assert await _list_owners(other_store) == [(1, 1, name)]
         await other_store.append(winner, facts, draft.status)
         with pytest.raises(LeaseLostError):
             await store.append(loser, facts, draft.status)
-        assert await _who(other_store) == [(1, 1, name), (at, 2, other_store.owner)]
+        assert await _list_owners(other_store) == [(1, 1, name), (at, 2, other_store.owner)]
 
     async def test_driver_overtaken_before_its_first_fact_has_no_span(self, bench: Bench) -> None:
         """The lost claim has raised the epoch all the same."""
@@ -107,7 +107,7 @@ class ClaimSpanFacts(StoreFacts):
         with pytest.raises(LeaseLostError):
             await other_store.append(loser, facts, draft.status)
         await third.append(winner, facts, draft.status)
-        assert await _who(store) == [(1, 1, store.owner), (at, 3, third.owner)]
+        assert await _list_owners(store) == [(1, 1, store.owner), (at, 3, third.owner)]
 
     async def test_repeated_append_is_signed_after_a_failure(
         self, store: Store, other_store: Store, draft: Written
@@ -120,19 +120,19 @@ class ClaimSpanFacts(StoreFacts):
         with pytest.raises(StoreError):
             await other_store.append(claim, facts, draft.status)
         claim.seq = at - 1
-        assert await _who(store) == [(1, 1, store.owner)]
+        assert await _list_owners(store) == [(1, 1, store.owner)]
         await other_store.append(claim, facts, draft.status)
-        assert await _who(store) == [(1, 1, store.owner), (at, 2, other_store.owner)]
+        assert await _list_owners(store) == [(1, 1, store.owner), (at, 2, other_store.owner)]
 
     async def test_submitted_facts_belong_to_the_submitter(self, store: Store, other_store: Store) -> None:
         """The submitter has a span of epoch 0, before that of the driver, which may be the same process."""
         for turn_id, driver in (("t1", other_store), ("t2", store)):
             draft = Written(turn_id)
             await store.create(draft.new, draft.facts, draft.status, driven=False)
-            assert await _who(other_store, turn_id) == [(1, 0, store.owner)]
+            assert await _list_owners(other_store, turn_id) == [(1, 0, store.owner)]
             claim, at = await driver.claim(turn_id), len(draft.facts) + 1
             await driver.append(claim, draft.answer(), draft.status)
-            assert await _who(other_store, turn_id) == [(1, 0, store.owner), (at, 1, driver.owner)]
+            assert await _list_owners(other_store, turn_id) == [(1, 0, store.owner), (at, 1, driver.owner)]
 
     async def test_claim_spans_of_turns_that_write_at_once_do_not_meet(self, store: Store, other_store: Store) -> None:
         """Each begins with the first fact of its own turn, in whatever order they are written."""
@@ -152,7 +152,7 @@ class ClaimSpanFacts(StoreFacts):
             for draft in turns:
                 group.start_soon(drive, draft)
         for name, at in places.items():
-            assert await _who(store, name) == [(1, 1, store.owner), (at, 2, other_store.owner)]
+            assert await _list_owners(store, name) == [(1, 1, store.owner), (at, 2, other_store.owner)]
         assert len(places) == len(turns)
 
     async def test_a_turn_made_anew_has_no_span_of_the_one_deleted(self, store: Store, other_store: Store) -> None:
@@ -168,11 +168,11 @@ class ClaimSpanFacts(StoreFacts):
                 with pytest.raises(TurnNotFoundError, match=turn_id):
                     await handle.claim_spans(turn_id)
         await Written(prompt="again").create(other_store)
-        assert await _who(store) == [(1, 1, other_store.owner)]
+        assert await _list_owners(store) == [(1, 1, other_store.owner)]
 
     async def test_a_turn_that_was_refused_has_no_span(self, store: Store, other_store: Store, draft: Written) -> None:
         """The existing turn with that id keeps its own spans."""
         await draft.create(store)
         with suppress(StoreError):
             await Written(prompt="other").create(other_store)
-        assert await _who(other_store) == [(1, 1, store.owner)]
+        assert await _list_owners(other_store) == [(1, 1, store.owner)]

@@ -43,7 +43,7 @@ class _Driven:
         await store.release(self.claim)
 
 
-async def _driven(store: Store) -> list[_Driven]:
+async def _drive_turns(store: Store) -> list[_Driven]:
     turns: list[_Driven] = []
     for n in range(_MANY):
         draft = Written(f"t{n}", session=f"s{n}")
@@ -71,7 +71,7 @@ class CrowdFacts(StoreFacts):
 
     async def test_no_append_is_inline_while_another_is_under_way(self, store: Store) -> None:
         """Otherwise an append could overtake another one of the same turn."""
-        turns = await _driven(store)
+        turns = await _drive_turns(store)
         starts, ends = 0, 0
 
         async def append(turn: _Driven) -> None:
@@ -92,7 +92,7 @@ class CrowdFacts(StoreFacts):
 
     async def test_simultaneous_appends_of_many_turns_are_all_written(self, store: Store, other_store: Store) -> None:
         """Every process reads the facts, the status and the consumed items, and the ends and releases too."""
-        turns = await _driven(store)
+        turns = await _drive_turns(store)
 
         async def drive(turn: _Driven) -> None:
             await turn.append(store)
@@ -110,7 +110,7 @@ class CrowdFacts(StoreFacts):
 
     async def test_only_an_overtaken_append_fails(self, bench: Bench, store: Store) -> None:
         """Of appends at once, those without a claim get `LeaseLostError` and write nothing; all others succeed."""
-        turns = await _driven(store)
+        turns = await _drive_turns(store)
         await bench.bury(store)
         other_store = await bench.open()
         overtaken = turns[3::7]
@@ -150,7 +150,7 @@ class CrowdFacts(StoreFacts):
         self, store: Store, other_store: Store
     ) -> None:
         """A canceled one: its claim shows whether it was written, and others are not harmed."""
-        turns = await _driven(store)
+        turns = await _drive_turns(store)
 
         async def append(turn: _Driven, *, cancelled: bool) -> None:
             with anyio.CancelScope() as scope:

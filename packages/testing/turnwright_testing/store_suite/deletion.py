@@ -21,7 +21,7 @@ async def _make(store: Store, *turn_ids: str) -> None:
         await store.post(InboxItem(turn_id, "abort", InboxKind.ABORT))
 
 
-async def _there(store: Store) -> set[str]:
+async def _list_ids(store: Store) -> set[str]:
     return {row.id for row in await store.turns()}
 
 
@@ -30,7 +30,7 @@ class DeletionFacts(StoreFacts):
         """Rows, facts and inboxes, for every process; turns whose ids only look alike stay as they were."""
         await _make(store, *_FAMILY, *_OTHERS)
         assert await store.delete("t_1") == len(_FAMILY)
-        assert await _there(other_store) == set(_OTHERS)
+        assert await _list_ids(other_store) == set(_OTHERS)
         for turn_id in _FAMILY:
             for handle in (store, other_store):
                 with pytest.raises(TurnNotFoundError):
@@ -44,7 +44,7 @@ class DeletionFacts(StoreFacts):
         """Its own sub-turns are deleted too; its parent and its siblings stay."""
         await _make(store, *_FAMILY)
         assert await store.delete("t_1:c1") == len({"t_1:c1", "t_1:c1:c9"})
-        assert await _there(store) == {"t_1", "t_1:z"}
+        assert await _list_ids(store) == {"t_1", "t_1:z"}
 
     async def test_a_driven_turn_is_not_deleted(self, store: Store, other_store: Store) -> None:
         """Neither a driven turn nor one with a driven sub-turn can be deleted by any process: both are busy."""
@@ -56,7 +56,7 @@ class DeletionFacts(StoreFacts):
                     await handle.delete("t_1")
                 assert busy.value.turn == turn
                 assert busy.value.owner
-            assert await _there(other_store) == set(_FAMILY)
+            assert await _list_ids(other_store) == set(_FAMILY)
             assert [item.id for item in await other_store.inbox("t_1")] == ["abort"]
             assert await other_store.facts("t_1") == list(enumerate(Written().facts, start=1))
             await store.release(claim)
@@ -72,7 +72,7 @@ class DeletionFacts(StoreFacts):
         with pytest.raises(LeaseLostError, match="t1"):
             await store.append(claim, draft.answer(), draft.status)
         await store.release(claim)
-        assert await _there(other_store) == set()
+        assert await _list_ids(other_store) == set()
 
     async def test_a_deleted_turn_can_be_made_anew(self, store: Store, other_store: Store) -> None:
         """The new turn starts from its first fact: nothing of the deleted one is left."""

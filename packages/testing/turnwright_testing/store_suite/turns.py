@@ -80,20 +80,20 @@ class TurnFacts(StoreFacts):
             if turn_id != "new":
                 await store.append(claim, draft.answer(), draft.status)
 
-        async def listed(
+        async def list_ids(
             session: str | None = None, *, live: bool | None = None, limit: int | None = None
         ) -> list[str]:
             return [row.id for row in await store.turns(session=session, live=live, limit=limit)]
 
-        assert await listed() == ["new", "mid", "old"]
-        assert await listed("s1") == ["mid", "old"]
-        assert await listed(live=True) == ["new"]
-        assert await listed(live=False) == ["mid", "old"]
-        assert await listed("s1", live=True) == []
-        assert await listed(limit=1) == ["new"]
-        assert await listed("s1", limit=1) == ["mid"]
-        assert await listed(live=False, limit=1) == ["mid"]
-        assert await listed("s1", live=False, limit=5) == ["mid", "old"]
+        assert await list_ids() == ["new", "mid", "old"]
+        assert await list_ids("s1") == ["mid", "old"]
+        assert await list_ids(live=True) == ["new"]
+        assert await list_ids(live=False) == ["mid", "old"]
+        assert await list_ids("s1", live=True) == []
+        assert await list_ids(limit=1) == ["new"]
+        assert await list_ids("s1", limit=1) == ["mid"]
+        assert await list_ids(live=False, limit=1) == ["mid"]
+        assert await list_ids("s1", live=False, limit=5) == ["mid", "old"]
 
     async def test_turns_are_listed_page_by_page(self, store: Store, other_store: Store) -> None:
         """The turns before the last one of a page are the next page: none is missing, none comes twice."""
@@ -104,7 +104,7 @@ class TurnFacts(StoreFacts):
                 await store.append(claim, draft.answer(), draft.status)
             await store.release(claim)
 
-        async def paged(
+        async def list_pages(
             limit: int, session: str | None = None, *, live: bool | None = None, meanwhile: str = ""
         ) -> list[list[str]]:
             pages: list[list[str]] = []
@@ -117,15 +117,15 @@ class TurnFacts(StoreFacts):
                     await store.delete("t6")
             return pages
 
-        assert await paged(3) == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
-        assert await paged(2, "s1") == [["t5", "t3"], ["t1"]]
-        assert await paged(1, live=True) == [["t6"], ["t5"]]
-        assert await paged(2, "s0", live=False) == [["t4", "t2"], ["t0"]]
+        assert await list_pages(3) == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
+        assert await list_pages(2, "s1") == [["t5", "t3"], ["t1"]]
+        assert await list_pages(1, live=True) == [["t6"], ["t5"]]
+        assert await list_pages(2, "s0", live=False) == [["t4", "t2"], ["t0"]]
         first = (await other_store.get("t0")).number
         assert await other_store.turns(before=first) == []
         assert [row.id for row in await other_store.turns(before=first + 1)] == ["t0"]
-        assert await paged(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
-        assert await paged(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
+        assert await list_pages(3, meanwhile="new") == [["t6", "t5", "t4"], ["t3", "t2", "t1"], ["t0"]]
+        assert await list_pages(6) == [["new", "t5", "t4", "t3", "t2", "t1"], ["t0"]]
 
     async def test_turns_are_numbered_in_order_of_creation(self, store: Store, other_store: Store) -> None:
         """Numbers rise in the order of creation, from any process, even if the clock goes back; none is used again."""

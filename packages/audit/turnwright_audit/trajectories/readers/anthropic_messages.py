@@ -222,7 +222,7 @@ class _Reader:
                 yield from self._read_whole(Record(messages=record), several=several)
             elif record.results is not None:
                 for result in record.results:
-                    yield from _evaluated(result, record.model)
+                    yield from _read_evaluation(result, record.model)
             elif record.type in _EVENTS:
                 self._add_event(record)
             elif record.role:
@@ -290,7 +290,7 @@ class _Reader:
         self._logged.keep(chat, continuation.digest)
 
 
-def _evaluated(result: Result, model: str | None) -> Iterator[Trajectory]:
+def _read_evaluation(result: Result, model: str | None) -> Iterator[Trajectory]:
     """Yield the run of a result of bashkit's evaluation."""
     trace, task, score = result.trace or Trace(), result.task or Task(), result.score or Score()
     if not trace.messages:

@@ -32,10 +32,10 @@ class _Trajectories(Shape[list[Trajectory]]):
             return super().decode(data)
 
     def convert(self, value: object) -> list[Trajectory] | None:
-        runs = [self._one(part) for part in value] if isinstance(value, list) else [self._one(value)]
+        runs = [self._read_one(part) for part in value] if isinstance(value, list) else [self._read_one(value)]
         return [run for run in runs if run is not None] or None
 
-    def _one(self, value: object) -> Trajectory | None:
+    def _read_one(self, value: object) -> Trajectory | None:
         if not isinstance(value, Mapping):
             return None
         agent = value.get("agent")
@@ -50,7 +50,7 @@ class _Trajectories(Shape[list[Trajectory]]):
         steps, inner = value.get("steps"), value.get("subagent_trajectories")
         steps_read = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
         run.steps = [step for step in steps_read if step is not None]
-        below = map(self._one, inner) if isinstance(inner, list) else ()
+        below = map(self._read_one, inner) if isinstance(inner, list) else ()
         run.subagent_trajectories = [subagent for subagent in below if subagent is not None] or None
         notes = _notes(run)
         notes.unreadable_lines += len(steps_read) - len(run.steps)
@@ -75,7 +75,7 @@ def recognizes(recording: Recording) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield each trajectory. Its format is this one, also if it was exported from another one."""
     values = Values(recording, _SHAPE, {"steps", "subagent_trajectories"})
-    return values.noted((_noted(run) for value in values for run in value), "no trajectory in it could be read")
+    return values.noted((_add_notes(run) for value in values for run in value), "no trajectory in it could be read")
 
 
 def _notes(run: Trajectory) -> RunNotes:
@@ -85,7 +85,7 @@ def _notes(run: Trajectory) -> RunNotes:
     return run.extra.turnwright
 
 
-def _noted(run: Trajectory) -> Trajectory:
+def _add_notes(run: Trajectory) -> Trajectory:
     notes = _notes(run)
     if notes.format is None:
         notes.terminal_tools = _TERMINAL

@@ -16,7 +16,7 @@ from turnwright_audit.trajectories.shapes import Shape
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
 from .chat_messages import named_by_hash, text_of
-from .codex_items import Document, Info, Item, Line, Usage, joined, output_of, status_of
+from .codex_items import Document, Info, Item, Line, Usage, join_texts, output_of, status_of
 
 NAME: Final = "codex"
 _RECORDS: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})
@@ -161,13 +161,13 @@ class _Session:
         match item.type:
             case "message" if item.role == "assistant":
                 step = self._reply(at)
-                step.message = joined(step.message, text_of(item.content))
+                step.message = join_texts(step.message, text_of(item.content))
             case "message":
                 self._message(item, at)
             case "reasoning":
                 step = self._reply(at)
                 parts = (step.reasoning_content or "", text_of(item.summary), text_of(item.content))
-                step.reasoning_content = joined(*parts) or None
+                step.reasoning_content = join_texts(*parts) or None
             case "function_call" | "tool_search_call" if item.name or item.execution:
                 self._call(item, item.name or "tool_search", item.arguments, at)
             case "custom_tool_call" if item.name:
@@ -175,7 +175,7 @@ class _Session:
             case "local_shell_call":
                 self._call(item, "local_shell", item.action, at)
             case "web_search_call" | "image_generation_call":
-                self._served(item, at)
+                self._add_served_call(item, at)
             case "function_call_output" | "custom_tool_call_output" | "tool_search_output":
                 self._result(item, at)
 
@@ -204,7 +204,7 @@ class _Session:
         call = self.run.call(item.call_id or item.id, name, arguments, step=self._reply(at))
         return call.tool_call_id
 
-    def _served(self, item: Item, at: str | None) -> None:
+    def _add_served_call(self, item: Item, at: str | None) -> None:
         """Add a call that the model's server ran. Its item is its result too, once it is completed."""
         call = self._call(item, item.type.removesuffix("_call"), item.action or {}, at)
         if item.status in (None, "completed", "generating"):

@@ -15,7 +15,7 @@ from turnwright_audit.trajectories.shapes import Shape, json_text
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .codex_items import Usage, joined
+from .codex_items import Usage, join_texts
 
 NAME: Final = "codex-exec"
 _EVENTS: Final = frozenset(
@@ -143,10 +143,10 @@ class _Thread:
             self._call(item, done=done)
         elif item.type == "agent_message" and done:
             step = self._step()
-            step.message = joined(step.message, item.text)
+            step.message = join_texts(step.message, item.text)
         elif item.type == "reasoning" and done:
             step = self._step()
-            step.reasoning_content = joined(step.reasoning_content, item.text) or None
+            step.reasoning_content = join_texts(step.reasoning_content, item.text) or None
 
     def _step(self) -> TrajectoryStep:
         if self._reply is None or self._answered:
@@ -168,7 +168,7 @@ class _Thread:
                 self._calls[item.id] = own_call
         if done and item.status != _RUNNING and own_call in self.run.open_calls:
             text = _words(getattr(item, output)) if output else ""
-            self.run.result(own_call, joined(text, _words(item.error)), status=_status(item))
+            self.run.result(own_call, join_texts(text, _words(item.error)), status=_status(item))
             self._answered = True
 
 

@@ -104,7 +104,7 @@ class _ShellOutput(Struct):
 _SHELL: Final = msgspec.json.Decoder(_ShellOutput)
 
 
-def joined(*parts: object) -> str:
+def join_texts(*parts: object) -> str:
     """Return the texts that are not empty, one below another."""
     return "\n".join(part for part in parts if isinstance(part, str) and part)
 

@@ -178,7 +178,7 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     name = None if sample.id is None else f"{sample.id}" if sample.epoch is None else f"{sample.id}, {sample.epoch}"
     run = RunBuilder(NAME, agent=NAME, model=model, run=name)
     run.notes.terminal_tools = [_TERMINAL]
-    usage_by_message = dict(_used(sample.events or []))
+    usage_by_message = dict(_list_usage(sample.events or []))
     attachments = sample.attachments or {}
     unreadable = sum(not _add(run, message, usage_by_message, attachments) for message in sample.messages or ())
     usages = [usage.metrics for usage in (sample.model_usage or {}).values()]
@@ -192,7 +192,7 @@ def _run(sample: Sample, model: str | None) -> Trajectory:
     )
 
 
-def _used(events: list[Event]) -> Iterator[tuple[str, tuple[StepMetrics, str | None]]]:
+def _list_usage(events: list[Event]) -> Iterator[tuple[str, tuple[StepMetrics, str | None]]]:
     """Yield the tokens and the time of each reply, by the id of its message."""
     for event in events:
         output = event.output

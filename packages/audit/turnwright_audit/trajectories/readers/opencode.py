@@ -161,7 +161,7 @@ class _Session:
         if record.part is not None:
             self._part(record.part, Info(time=Times(created=record.timestamp)))
         else:
-            self._failed(record.error)
+            self._add_failure(record.error)
 
     def add(self, message: SessionMessage) -> None:
         """Add a message."""
@@ -177,7 +177,7 @@ class _Session:
                 self._part(part, info)
             self._ending = info.finish or self._ending
             if info.error is not None:
-                self._failed(info.error)
+                self._add_failure(info.error)
             elif len(self.run.steps) == before:
                 self._open(info)
             self._complete(info)
@@ -210,7 +210,7 @@ class _Session:
             case "tool" if part.tool:
                 self._call(self._open(info), part.callID, part.tool, part.state or State())
             case "retry":
-                self._failed(part.error)
+                self._add_failure(part.error)
             case _:
                 pass
 
@@ -229,7 +229,7 @@ class _Session:
             subagent=SubagentRef(session_id=session) if session else None,
         )
 
-    def _failed(self, error: JsonValue) -> None:
+    def _add_failure(self, error: JsonValue) -> None:
         name = error.get("name") if isinstance(error, Mapping) else None
         self._ending = name if isinstance(name, str) else "error"
         self.run.system(str(error), error=True)

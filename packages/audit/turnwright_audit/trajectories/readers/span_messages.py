@@ -68,7 +68,7 @@ def request_messages(span: Span) -> list[Said]:
     messages = _from_attributes(span, _INPUT) or [message for message in _from_events(span) if message.role != "choice"]
     system = as_value(span.attributes.get("gen_ai.system_instructions"))
     if system and not any(message.role == "system" for message in messages):
-        text = json_text(system) if isinstance(system, str) else said({"content": system}).text
+        text = json_text(system) if isinstance(system, str) else read_message({"content": system}).text
         messages.insert(0, Said("system", text, "", [], [], ""))
     return messages
 
@@ -82,11 +82,11 @@ def reply_messages(span: Span) -> list[Said]:
         return messages
     text, calls = span.text("ai.response.text"), as_value(span.attributes.get("ai.response.toolCalls"))
     if text or calls:
-        return [said({"role": "assistant", "content": text, "tool_calls": calls})]
+        return [read_message({"role": "assistant", "content": text, "tool_calls": calls})]
     value = as_value(span.attributes.get("output.value"))
     if isinstance(value, Mapping):
-        return [_read_response(value) or said(value)]
-    return [said({"role": "assistant", "content": value})] if isinstance(value, str) else []
+        return [_read_response(value) or read_message(value)]
+    return [read_message({"role": "assistant", "content": value})] if isinstance(value, str) else []
 
 
 def conversation(span: Span) -> list[Said]:
@@ -94,7 +94,7 @@ def conversation(span: Span) -> list[Said]:
     return _from_attributes(span, ("pydantic_ai.all_messages", "all_messages_events", "gen_ai.output.messages"))
 
 
-def said(value: Mapping[str, JsonValue]) -> Said:
+def read_message(value: Mapping[str, JsonValue]) -> Said:
     """Return a message of any of the known shapes."""
     for wrapper in ("message", "delta", "content"):
         inner = as_value(value.get(wrapper))
@@ -162,12 +162,12 @@ def as_value(value: JsonValue) -> JsonValue:
 
 def _messages(value: JsonValue) -> Iterator[Said]:
     if isinstance(value, list):
-        yield from (said(message) for message in value if isinstance(message, Mapping))
+        yield from (read_message(message) for message in value if isinstance(message, Mapping))
     elif isinstance(value, Mapping):
         inner = value.get("messages") or value.get("choices") or value.get("contents")
-        yield from _messages(inner) if isinstance(inner, list) else [said(value)]
+        yield from _messages(inner) if isinstance(inner, list) else [read_message(value)]
     elif isinstance(value, str) and value:
-        yield said({"content": value})
+        yield read_message({"content": value})
 
 
 def _from_attributes(span: Span, keys: tuple[str, ...]) -> list[Said]:
@@ -175,7 +175,7 @@ def _from_attributes(span: Span, keys: tuple[str, ...]) -> list[Said]:
         value = span.attributes.get(key)
         messages = list(_messages(as_value(value))) if value else []
         if not messages:
-            messages = [said(message) for message in _indexed(span, f"{key}.")]
+            messages = [read_message(message) for message in _list_indexed(span, f"{key}.")]
         if messages:
             return messages
     return []
@@ -197,10 +197,12 @@ def _from_events(span: Span) -> Iterator[Said]:
         role = _EVENT_ROLES.get(name)
         if role is not None:
             body = as_value(attributes.get("gen_ai.event.content"))
-            yield said({**attributes, **(body if isinstance(body, Mapping) else {}), "role": role})._replace(role=role)
+            yield read_message({**attributes, **(body if isinstance(body, Mapping) else {}), "role": role})._replace(
+                role=role
+            )
 
 
-def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
+def _list_indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
     """Return the objects whose fields are attributes such as `PREFIX0.message.role`, in order."""
     tree: dict[str, JsonValue] = {}
     for key, value in span.attributes.items():
@@ -214,25 +216,25 @@ def _indexed(span: Span, prefix: str) -> list[dict[str, JsonValue]]:
                 place = inner
             else:
                 place[last] = value
-    return [item for item in _listed(tree) if isinstance(item, dict)]
+    return [item for item in _list_values(tree) if isinstance(item, dict)]
 
 
-def _listed(tree: dict[str, JsonValue]) -> list[JsonValue]:
+def _list_values(tree: dict[str, JsonValue]) -> list[JsonValue]:
     """Return the values of an object whose keys are numbers, and so at every depth."""
     numbered_values = sorted(
         (int(key), value)
         for key, value in tree.items()
         if key.isdecimal() and len(key) < _LONGEST_NUMBER and isinstance(value, dict)
     )
-    return [_nested(value) for _, value in numbered_values]
+    return [_list_nested(value) for _, value in numbered_values]
 
 
-def _nested(tree: JsonValue) -> JsonValue:
+def _list_nested(tree: JsonValue) -> JsonValue:
     if not isinstance(tree, dict) or not tree:
         return tree
     if all(key.isdecimal() for key in tree):
-        return _listed(tree)
-    return {key: _nested(value) for key, value in tree.items()}
+        return _list_values(tree)
+    return {key: _list_nested(value) for key, value in tree.items()}
 
 
 def _parts(content: JsonValue, message: Said, texts: list[str]) -> list[str]:

@@ -175,7 +175,7 @@ class _Scope:
             elif kind == "tool":
                 self._tool(span)
             else:
-                self._nested(span, [span])
+                self._add_sub_agent(span, [span])
         for span in agents:
             for message in conversation(span):
                 self._answers(message)
@@ -311,10 +311,10 @@ class _Scope:
             status=status,
             started=iso_time(span.start),
             ended=iso_time(span.end),
-            subagent=self._nested(span, inner) if kinds & {"model", "agent"} else None,
+            subagent=self._add_sub_agent(span, inner) if kinds & {"model", "agent"} else None,
         )
 
-    def _nested(self, span: Span, spans: list[Span]) -> SubagentRef:
+    def _add_sub_agent(self, span: Span, spans: list[Span]) -> SubagentRef:
         """Add the run of a sub-agent. Its steps are those of these spans."""
         agent = next(
             (inner_span for inner_span in self.trace.within(spans) if self.trace.kinds[inner_span.id] == "agent"), span
