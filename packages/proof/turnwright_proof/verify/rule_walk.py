@@ -20,7 +20,6 @@ from msgspec import UnsetType
 from msgspec.structs import replace
 from pydantic import JsonValue
 
-from turnwright._base.words import count
 from turnwright_states import facts as f
 from turnwright_states.actions import AwaitPerson, CallModel, Halt, RunTools
 from turnwright_states.amounts import format_number
@@ -550,9 +549,9 @@ def _describe_extent(rule: Rule, walks: Sequence[_SliceWalk]) -> str:
     if not walks:
         return "no tool of the agent has a role in it"
     configurations, calls = sum(walk.configurations for walk in walks), min(walk.calls for walk in walks)
-    words = [f"{count(configurations, 'configuration')} of up to {calls} calls, {_WIDEST} in a reply"]
+    words = [f"{_count(configurations, 'configuration')} of up to {calls} calls, {_WIDEST} in a reply"]
     if rule.pairs():
-        words.append(f"{count(min(walk.keys for walk in walks), 'value')} of {', '.join(rule.pairs())}")
+        words.append(f"{_count(min(walk.keys for walk in walks), 'value')} of {', '.join(rule.pairs())}")
     if not isinstance(rule.at_most, UnsetType) and (rule.at_most > 1 or rule.sum):
         words.append("with 1 in place of its number")
     return ", ".join(words)
@@ -571,7 +570,7 @@ def describe_rule(rule: Rule, words: _Words) -> str:
         case ("never",):
             sentence = f"no {names['never']} starts"
         case ("at_most", "of") if not isinstance(rule.at_most, UnsetType):
-            starts = f"at most {count(int(rule.at_most), 'start')} of {names['of']}"
+            starts = f"at most {_count(int(rule.at_most), 'start')} of {names['of']}"
             total = f"{rule.sum} of all {names['of']} adds up to at most {format_number(rule.at_most)}"
             sentence = (total if rule.sum else starts) + same_words
         case ("after", "then"):
@@ -580,3 +579,8 @@ def describe_rule(rule: Rule, words: _Words) -> str:
             pair = [" or ".join(dict.fromkeys(part.tool for part in call.parts)) for call in words["not_both"]]
             sentence = f"{' and '.join(pair)} do not both start{same_words}"
     return f"{sentence}, unless a person approves" if rule.effect == "ask" else sentence
+
+
+def _count(number: int, noun: str) -> str:
+    """Do what the helper of the engine does, which no walk may import."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
