@@ -256,6 +256,8 @@ def parse_answer(
     _check_always(open_interrupt, reply, ids)
     if reply.given is not None:
         _check_result(open_interrupt, reply, reply.given, ids)
+    if not isinstance(reply.text, str):
+        raise InvalidAnswerError(interrupt, f"its text must be text, not {reply.text!r:.80}", ids, is_unfit=True)
     try:
         reply.text.encode()
     except UnicodeEncodeError as error:

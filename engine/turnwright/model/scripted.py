@@ -4,10 +4,11 @@ import inspect
 import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 from turnwright_states import Cause, Finish, Usage
 from turnwright_states.payload import thaw
 
@@ -29,16 +30,22 @@ Said = ModelResponse | str | ModelError
 #: One reply of a script: a `ModelResponse`, a text, an error to raise, or a function of the request, async or not.
 Line = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
 
+_LINE_FORM: Final = "a text, a ModelResponse such as asks_for(...), a ModelError, or a function that returns one"
+
 
 class ScriptedModel:
     """A model that replies line by line; `requests` keeps the requests.
 
     A text is streamed word by word, and with `stream_calls` the JSON of a call's arguments too, after an empty piece
     that names the tool. The last line is repeated when `repeat` is true; otherwise a call past the end
-    of the script raises `ModelError` with the cause `rejected`, which ends the turn.
+    of the script raises `ModelError` with the cause `rejected`, which ends the turn. Raises `ConfigError` for a line
+    that is none, also from a function.
     """
 
     def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False, stream_calls: bool = False) -> None:
+        for line in lines:
+            if not callable(line):
+                need_kind("a line of the script", line, Said, _LINE_FORM)
         self.name = name
         self.requests: list[ModelRequest] = []
         self._lines = lines
@@ -64,6 +71,7 @@ class ScriptedModel:
         if callable(line):
             result = line(request)
             line = await result if inspect.isawaitable(result) else result
+            need_kind("a line of the script", line, Said, _LINE_FORM)
         if isinstance(line, ModelError):
             raise line
         reply = (

@@ -95,6 +95,14 @@ def test_unknown_interrupt_is_refused_with_the_open_interrupts() -> None:
     assert not refused.value.is_unfit
 
 
+@pytest.mark.parametrize("kind", [K.APPROVAL, K.QUESTION])
+def test_text_of_an_answer_is_text(kind: InterruptKind) -> None:
+    answer = Answer(D.REJECT if kind is K.APPROVAL else D.REPLY, 3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    with pytest.raises(InvalidAnswerError, match="'it-1': its text must be text, not 3") as refused:
+        parse_answer(pending(kind), "it-1", answer)
+    assert refused.value.is_unfit
+
+
 @pytest.mark.parametrize("kind", list(InterruptKind))
 def test_every_decision_can_be_said_as_a_word(kind: InterruptKind) -> None:
     """As a text, but for the reply to a question, which is the text itself."""

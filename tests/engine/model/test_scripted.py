@@ -45,3 +45,11 @@ def test_malformed_call_is_refused_at_the_definition(calls: tuple[object, ...]) 
         ConfigError, match=r"is not a call: write each as a pair of a name and a dict: asks_for\(\(\"read"
     ):
         asks_for(*calls)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("line", [3, None, ["Done."], {"text": "Done."}])
+async def test_line_that_is_no_reply_is_refused(line: object) -> None:
+    with pytest.raises(ConfigError, match="a line of the script must be a text, a ModelResponse such as asks_for"):
+        ScriptedModel("Done.", line)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    turn = await Engine(model=ScriptedModel(lambda _: line)).run(Agent(name="Reader"), "Read.")  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
+    assert str(turn.error).startswith("ConfigError: a line of the script must be a text")
