@@ -161,8 +161,8 @@ class FilePart(Part, frozen=True, kw_only=True):
         from ._base.regular_files import FileTooLargeError, read_regular  # noqa: PLC0415
 
         path = Path(path)
-        media_type, packed = mimetypes.guess_type(path.name)
-        if media_type is None or packed is not None:
+        media_type, encoding = mimetypes.guess_type(path.name)
+        if media_type is None or encoding is not None:
             raise ConfigError(f"file {path}: its type is unknown: give its name an ending such as .png or .pdf")
         try:
             content = read_regular(path, MAX_FILE)

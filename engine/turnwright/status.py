@@ -156,8 +156,8 @@ def list_names(names: Sequence[str], counts: Mapping[str, int] | None = None) ->
     shown_names = [
         cut_clean(name, _SHOWN_NAME) + (f" ({counts[name]})" if counts else "") for name in names[:_SHOWN_NAMES]
     ]
-    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
-    return ", ".join(shown_names) + more
+    more_words = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(shown_names) + more_words
 
 
 def _figures(turn: Turn, reason: EndReason) -> str:
@@ -229,7 +229,7 @@ def sentinel_text(
     turn: Turn,
     reason: EndReason,
     *,
-    refused: Sequence[str] = (),
+    refused_tools: Sequence[str] = (),
     guardrail: str = "",
 ) -> str:
     """Return the line for the user: why the turn was stopped, and that they can continue. It names no setting.
@@ -238,10 +238,10 @@ def sentinel_text(
     may name hosts, files and variables (docs/security.md#what-a-browser-is-sent).
     """
     when = "all the same" if reason is EndReason.TEXT_ONLY else "while concluding"
-    note = f" Calls asked for {when} were refused: {list_names(refused)}." if refused else ""
+    note = f" Calls asked for {when} were refused: {list_names(refused_tools)}." if refused_tools else ""
     why = f" {guardrail.rstrip('.')}." if guardrail else ""
-    happened = _APP_FAILED.get(reason) or limit_reached(turn, reason)
-    return f"{happened}.{why}{note} {REASONS[reason].for_users}".rstrip()
+    ending = _APP_FAILED.get(reason) or limit_reached(turn, reason)
+    return f"{ending}.{why}{note} {REASONS[reason].for_users}".rstrip()
 
 
 #: The state of a rule in words, by its form: while it remembers calls, and while it remembers none.

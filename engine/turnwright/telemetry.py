@@ -427,8 +427,8 @@ class Guarded:
             return
         try:
             self._block.__exit__(kind, error, trace)
-        except Exception as raised:  # noqa: BLE001 (an embedder's; the turn continues)
-            if raised is not error:
+        except Exception as other_error:  # noqa: BLE001 (an embedder's; the turn continues)
+            if other_error is not error:
                 _log_failure(self._work)
 
 

@@ -30,7 +30,7 @@ WORDS: Final[Mapping[str, tuple[str, str]]] = {
     "idled": ("no call ran in too many steps in a row", "a call ran lately"),
     "spent": ("a budget is spent", "no budget is spent"),
     **{name + suffix: words for name, atoms in KEPT.items() for suffix, words in atoms.items()},
-    **{name + rest: words for name, (_, atoms) in PASSING.items() for rest, words in atoms.items()},
+    **{name + suffix: words for name, (_, atoms) in PASSING.items() for suffix, words in atoms.items()},
 }
 
 

@@ -121,21 +121,21 @@ class TurnMachine:
         for facts after the end.
         """
         turn = Turn()
-        seq = hashed = 0
+        seq = hash_seq = 0
         if verify:
             facts = [*facts]
-            hashed = _find_last_hash(facts)
+            hash_seq = _find_last_hash(facts)
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
                 raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with its only turn_started")
             if turn.state.outcome is not None:
                 raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
             try:
-                follows = not 0 < hashed < seq or turn.may_derive(fact)
+                follows = not 0 < hash_seq < seq or turn.may_derive(fact)
                 turn.apply(fact)
             except KeyError as error:
                 raise InvalidJournalError(seq, f"{fact.kind} names {error}, which no earlier fact made") from None
-            if not follows or (seq == hashed and turn.digest() != fact.hash):
+            if not follows or (seq == hash_seq and turn.digest() != fact.hash):
                 raise InvalidJournalError(seq, f"{fact.kind}: {_CHANGED}")
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
@@ -1100,7 +1100,7 @@ class TurnMachine:
             self._settle_call(call, call_status, result, spent_by_call.get(call.id))
 
     def _settle_call(
-        self, call: Call, status: CallStatus, result: str, spent: Spent | None = None, *, final: bool = False
+        self, call: Call, status: CallStatus, result: str, spending: Spent | None = None, *, final: bool = False
     ) -> None:
         """Settle a call with a result that no tool gave."""
         fact = f.CallSettled(
@@ -1109,7 +1109,7 @@ class TurnMachine:
             call=call.id,
             status=status,
             result=result,
-            spent=spent,
+            spent=spending,
             final=final,
             key=self._result_key(call, status, result),
         )

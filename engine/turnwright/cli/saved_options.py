@@ -123,9 +123,9 @@ class SavedOptions(BaseModel):
             )
         return address
 
-    def silence(self, flag: float | None, configured: float | None) -> float | None:
-        """Return how long the endpoint may be silent: as saved, or as `configured`, which has the value of a `flag`."""
-        return self.timeout if flag is None and self.timeout is not None else configured
+    def silence(self, flag: float | None, default: float | None) -> float | None:
+        """Return how long the endpoint may be silent: as saved, or as `default`, which has the value of a `flag`."""
+        return self.timeout if flag is None and self.timeout is not None else default
 
     def to_json(self) -> dict[str, JsonValue]:
         fields: dict[str, JsonValue] = self.model_dump(

@@ -86,9 +86,9 @@ def approvals(
         revoked_count = await engine.revoke_approvals(name) if revoke else 0
         return name, await engine.approvals(name), revoked_count
 
-    name, standing, revoked = use_store(store, read)
+    name, standing, revoked_total = use_store(store, read)
     if revoke:
-        echo(f"session {cut_line(name)}: {count(revoked, 'approval')} revoked")
+        echo(f"session {cut_line(name)}: {count(revoked_total, 'approval')} revoked")
     elif as_json:
         for approval in standing:
             echo_json(approval.to_json())

@@ -204,7 +204,7 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
             calls = (*calls[:place], replace(calls[place], problem=_REPEATED), *calls[place + 1 :])
     if segment.has_async_keys:
         calls = await _with_keys(segment, calls)
-    segment.checked = checked_values
+    segment.checked_values = checked_values
     starts = bool(calls) and action.tools and _may_start(segment, calls)
     reply_input = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
@@ -498,7 +498,7 @@ async def _run_tools(segment: Segment, calls: tuple[Call, ...]) -> Input | None:
             await run_batch(calls, batch, report, segment.setup.max_parallel_tools)
         elif not batch.stopping():
             calls = tuple([call for call in calls if call.state is CallState.STARTED])  # a rule may hold others up
-            await in_tasks(make_work(calls, batch, batch.checked), batch.cancel_grace, report)
+            await in_tasks(make_work(calls, batch, batch.checked_values), batch.cancel_grace, report)
     except (anyio.get_cancelled_exc_class(), CannotRunError):
         await segment.journal.write()  # a paid reply is kept if the process can keep it
         raise

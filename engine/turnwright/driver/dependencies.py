@@ -255,12 +255,12 @@ class Dependencies(msgspec.Struct, frozen=True):
         agent = self.code_for(turn_id, agent_record, supplied_agent)
         return Agent.from_json(agent_record) if agent is None else agent.restore(agent_record)
 
-    def code_for(self, turn_id: str, journaled: JsonObject, supplied_agent: Agent | None) -> Agent | None:
+    def code_for(self, turn_id: str, agent_record: JsonObject, supplied_agent: Agent | None) -> Agent | None:
         """Return the agent that has the code for a turn, if there is one: the one that was given or is registered.
 
         Raises `CannotRunError` if the turn needs code that it does not have.
         """
-        name, needs = str(journaled.get("name")), set(needs_of(journaled)) - {DEPS}
+        name, needs = str(agent_record.get("name")), set(needs_of(agent_record)) - {DEPS}
         agent = next(
             (
                 candidate

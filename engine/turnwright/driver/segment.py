@@ -150,7 +150,7 @@ class Segment:
         #: Seconds to wait before the next attempt.
         self.wait = 0.0
         #: The parsed arguments of the last reply's calls, in its order, until the calls run.
-        self.checked: Sequence[Values | None] = ()
+        self.checked_values: Sequence[Values | None] = ()
         #: Whether the last reply's calls were started with it, and have not run yet.
         self.started = False
         #: Whether the last reply, whose calls start with it, may be journaled with their first results
@@ -227,7 +227,7 @@ class Segment:
         setup, turn, observer, interruption = self.setup, self.machine.turn, self.journal.observer, self.interruption
         judge = self.participants.judge
         # The batch has the calls of the last reply, in its order. A batch from a resumed journal was not checked.
-        pairs = zip(turn.batch, self.checked, strict=False)
+        pairs = zip(turn.batch, self.checked_values, strict=False)
         batch = BatchContext(
             turn=self.journal.claim.turn,
             tools=setup.tools if self._all_tools is None else self._all_tools,
@@ -239,18 +239,18 @@ class Segment:
             progress=self._publish_progress,
             delegate=self.participants.settle,
             execute=None if observer is None else observer.execute,
-            checked={call: values for call, values in pairs if values is not None},
+            checked_values={call: values for call, values in pairs if values is not None},
             cancel_grace=setup.cancel_grace,
             tool_timeout=turn.limits.tool_timeout,
             judge=judge,
-            decided=NOTHING_DECIDED if judge is None else {},
+            decisions=NOTHING_DECIDED if judge is None else {},
             context=self.context,
             restricted=setup.authorize is not None,
             callback=None if setup.links is None else partial(self._callback, setup.links),
             covering_approval=self._find_approval,
             write=self.journal.write,
         )
-        self.checked = ()
+        self.checked_values = ()
         return batch
 
     def _callback(self, links: Links, key: str, expires_in: float | None) -> str:

@@ -174,7 +174,7 @@ class CallHooks:
             try:
                 verdict.values = tool.parse(verdict.arguments)
             except ToolError as error:
-                batch.decided[call.id] = verdict  # the call's result says what was decided
+                batch.decisions[call.id] = verdict  # the call's result says what was decided
                 raise ToolError(f"refused and not run: a hook changed the arguments: {error}") from error
         return verdict
 

@@ -296,8 +296,8 @@ class _SideBySide:
         elif _is_resumed(call):
             self._may_ask.pop(call.id, None)
             self._jobs.append(partial(_work, call, batch))
-        elif call.id in batch.checked and batch.tools[call.name].never_asks and not _judges_before(batch):
-            self._values[call.id] = batch.checked.pop(call.id)
+        elif call.id in batch.checked_values and batch.tools[call.name].never_asks and not _judges_before(batch):
+            self._values[call.id] = batch.checked_values.pop(call.id)
             self._take_start(_make_start(call, batch))
         else:
             self._undecided.add(call.id)
@@ -422,9 +422,9 @@ async def settle_after_crash(
 async def _check_before_start(call: Call, tool: Tool, batch: BatchContext) -> Values | Outcome:
     """Return the values for the call, or the outcome of a call that cannot start.
 
-    The decisions of hooks, if there are any, stay in `batch.decided`.
+    The decisions of hooks, if there are any, stay in `batch.decisions`.
     """
-    values = batch.checked.pop(call.id, None)
+    values = batch.checked_values.pop(call.id, None)
     try:
         if batch.judge is not None and batch.judge.judges_before:
             return await _decide_values(call, tool, batch, values, batch.judge)
@@ -457,9 +457,9 @@ async def _ask_first(call: Call, tool: Tool, batch: BatchContext) -> Ask | None:
     approval = await batch.covering_approval(call.name, call.arguments)
     if not approval:
         return ask
-    decision = batch.decided.get(call.id) or BeforeCall(call.arguments)
+    decision = batch.decisions.get(call.id) or BeforeCall(call.arguments)
     decision.decisions.append({"approval": approval, "decision": "approved"})
-    batch.decided = {**batch.decided, call.id: decision}
+    batch.decisions = {**batch.decisions, call.id: decision}
     return None
 
 
@@ -467,10 +467,10 @@ async def _decide_values(
     call: Call, tool: Tool, batch: BatchContext, values: Values | None, judge: CallJudge
 ) -> Values | Outcome:
     """Do what `_check_before_start` does for a call that hooks or guardrails decide about. Raises what they raise."""
-    decision = batch.decided.get(call.id)
+    decision = batch.decisions.get(call.id)
     if decision is None:  # else it was asked, and had to wait for a free slot
         decision = await judge.before(call, tool, batch)
-        batch.decided[call.id] = decision
+        batch.decisions[call.id] = decision
     if decision.rejected is not None:
         outcome = make_result(call, CallStatus.REJECTED, ToolResult(decision.rejected), batch)
         return _add_decisions(outcome, batch)
@@ -492,7 +492,7 @@ T = TypeVar("T", CallSettledInput, CallWaitingInput)
 
 def _add_decisions(outcome: T, batch: BatchContext) -> T:
     """Add the decisions about a call that did not start to its outcome, and the arguments that a person sees."""
-    decision = batch.decided.pop(outcome.call, None)
+    decision = batch.decisions.pop(outcome.call, None)
     if decision is None:
         return outcome
     update: dict[str, object] = {"decisions": tuple(decision.decisions)}
@@ -503,7 +503,7 @@ def _add_decisions(outcome: T, batch: BatchContext) -> T:
 
 async def _give_result(call: Call, batch: BatchContext) -> CallSettledInput | None:
     """Return the result that a hook gave instead of the call, if one did."""
-    decision = batch.decided.get(call.id)
+    decision = batch.decisions.get(call.id)
     if decision is None or decision.result is None:
         return None
     final = batch.tools[call.name].return_direct
@@ -516,7 +516,7 @@ def _make_start(call: Call, batch: BatchContext) -> CallStartedInput:
     """Return the input that starts a call, with the decisions about it."""
     child = child_id(batch.turn, call.id) if call.made.lease is not None else None
     event = construct_unchecked(CallStartedInput, call=call.id, child=child, elapsed=batch.elapsed())
-    decision = batch.decided.pop(call.id, None)
+    decision = batch.decisions.pop(call.id, None)
     if decision is None or not decision.decisions:
         return event
     arguments = decision.arguments if decision.changed else None

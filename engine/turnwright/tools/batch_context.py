@@ -77,8 +77,8 @@ NOTHING_DECIDED: Final[dict[str, BeforeCall]] = {}
 class BatchContext:
     """The turn of a batch, as its calls need it.
 
-    `checked` has the arguments of calls that were validated when the reply arrived, just before. They are not validated
-    again. Each is used once, because a tool may change its arguments.
+    `checked_values` has the arguments of calls that were validated when the reply arrived, just before. They are not
+    validated again. Each is used once, because a tool may change its arguments.
     """
 
     turn: str
@@ -96,13 +96,13 @@ class BatchContext:
     delegate: Delegate
     #: Wraps the execution of each call, if given.
     execute: Execute | None
-    checked: dict[str, Values]
+    checked_values: dict[str, Values]
     #: Seconds that a canceled call may go on before it is abandoned.
     cancel_grace: float
     #: Asks the hooks and guardrails of the app about each call, if there are any.
     judge: CallJudge | None
     #: The decisions about calls that have not started, by call id.
-    decided: dict[str, BeforeCall]
+    decisions: dict[str, BeforeCall]
     #: Makes the context of the turn as it is now, for the tools that take one.
     context: Callable[[], TurnContext]
     #: Seconds of a call of a tool that sets no timeout of its own.

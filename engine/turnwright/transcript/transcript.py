@@ -511,7 +511,7 @@ class Transcript:
         kept_from = bool(self._refused) or self.turn.limits.tool_calls == 0
         if fact.outcome in _STOPPED or (fact.reason is EndReason.TEXT_ONLY and kept_from):
             message = "" if fact.guardrail is None else fact.guardrail.message
-            text = sentinel_text(self.turn, fact.reason, refused=self._refused, guardrail=message)
+            text = sentinel_text(self.turn, fact.reason, refused_tools=self._refused, guardrail=message)
             self.sentinel = SentinelPart(
                 seq=at + 2 * SLOT,
                 kind=fact.outcome,

@@ -9,15 +9,15 @@ from .totals import MICRO, Totals
 
 #: Each count, and what 100 % of it is.
 _COUNTS: Final[dict[str, tuple[Callable[[Totals], int], Callable[[Totals], int]]]] = {
-    "loops": (lambda totals: totals.looping, lambda all_: all_.runs),
-    "unpaired": (lambda totals: totals.unpaired, lambda all_: all_.calls),
-    "orphans": (lambda totals: totals.orphans, lambda all_: all_.results),
-    "errors": (lambda totals: totals.errors, lambda all_: all_.results),
-    "denied": (lambda totals: totals.denied, lambda all_: all_.results),
-    "cut": (lambda totals: totals.cut, lambda all_: all_.runs),
-    "failed": (lambda totals: totals.failed, lambda all_: all_.succeeded + all_.failed),
-    "rules": (lambda totals: totals.breaking.runs, lambda all_: all_.runs),
-    "failed_requests": (lambda totals: totals.failed_requests, lambda all_: all_.steps),
+    "loops": (lambda totals: totals.looping, lambda totals: totals.runs),
+    "unpaired": (lambda totals: totals.unpaired, lambda totals: totals.calls),
+    "orphans": (lambda totals: totals.orphans, lambda totals: totals.results),
+    "errors": (lambda totals: totals.errors, lambda totals: totals.results),
+    "denied": (lambda totals: totals.denied, lambda totals: totals.results),
+    "cut": (lambda totals: totals.cut, lambda totals: totals.runs),
+    "failed": (lambda totals: totals.failed, lambda totals: totals.succeeded + totals.failed),
+    "rules": (lambda totals: totals.breaking.runs, lambda totals: totals.runs),
+    "failed_requests": (lambda totals: totals.failed_requests, lambda totals: totals.steps),
 }
 _DISTRIBUTIONS: Final = ("steps", "calls", "tokens", "cost")
 _SHARES: Final = (*QUANTILES, "max")

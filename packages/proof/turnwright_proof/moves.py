@@ -267,12 +267,17 @@ MOVES: Final = (
             (
                 Follows(
                     "call_waiting",
-                    {"was_ready": str(kind == "ready"), "counted": str(counted), "paid": str(paid), "owed": "owed"},
+                    {
+                        "was_ready": str(kind == "ready"),
+                        "counted": str(is_counted),
+                        "paid": str(is_paid),
+                        "owed": "owed",
+                    },
                 ),
             ),
             example={"owed": "1"},
         )
-        for name, count, kind, counted, paid in _CALLS
+        for name, count, kind, is_counted, is_paid in _CALLS
     ),
     Move(
         "the synthesis is tried again",

@@ -159,8 +159,8 @@ class _Run:
             pass
         except Flaky:
             self._came_once()
-        except _StoppedError as stopped:
-            self._stop(str(stopped))
+        except _StoppedError as stop_error:
+            self._stop(str(stop_error))
         except (KeyboardInterrupt, BaseExceptionGroup) as error:
             if not holds(error, KeyboardInterrupt):
                 raise

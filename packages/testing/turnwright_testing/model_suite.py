@@ -270,11 +270,11 @@ class ModelSuite:
     async def failure(self, bench: ModelBench, exchange: Exchange) -> ModelError:
         """Return the failure: a `ModelError` with a text, after one attempt. Retries belong to the chart."""
         before = len(bench.requests)
-        with pytest.raises(ModelError) as caught:
+        with pytest.raises(ModelError) as error_info:
             await self.ask(bench, exchange)
-        assert str(caught.value)
+        assert str(error_info.value)
         assert len(bench.requests) - before <= 1
-        return caught.value
+        return error_info.value
 
     async def listen(self, model: Model, items: list[Item], enough: Callable[[], bool], why: str) -> None:
         """Put the model's stream into `items` until there is enough, and cancel it then."""

@@ -142,15 +142,15 @@ def _count_for_hypothesis(turns: Sequence[Driven]) -> None:
     hypothesis = sys.modules.get("hypothesis")  # the kit does not need it
     if hypothesis is None or not hypothesis.currently_in_test_context():
         return
-    reached, questions = Reached(), dict[str, None]()
+    reach_counts, questions = Reached(), dict[str, None]()
     for driven_turn in turns:
-        reached.expect_tools(driven_turn.tools or ())
-        turn = ReachedTurns(reached)
+        reach_counts.expect_tools(driven_turn.tools or ())
+        turn = ReachedTurns(reach_counts)
         for _, fact in driven_turn.facts:
             turn.add("", fact)
-        reached.ends[ending_of(driven_turn.facts[-1][1] if driven_turn.facts else None)] += 1
+        reach_counts.ends[ending_of(driven_turn.facts[-1][1] if driven_turn.facts else None)] += 1
         questions |= {f"{consultation.on}: asked": None for consultation in driven_turn.consulted or ()}
-    for text in (*reached.events(), *questions):
+    for text in (*reach_counts.events(), *questions):
         hypothesis.event(text)
 
 

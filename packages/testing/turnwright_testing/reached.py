@@ -89,8 +89,8 @@ def _decides(hook: Hooks[object]) -> bool:
 class ReachedTurns:
     """Counts the facts of turns."""
 
-    def __init__(self, reached: Reached) -> None:
-        self._reached = reached
+    def __init__(self, reach_counts: Reached) -> None:
+        self._reached = reach_counts
         self._tools: dict[tuple[str, str], str] = {}
         self._interrupts: dict[tuple[str, str], str] = {}
 

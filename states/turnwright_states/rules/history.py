@@ -68,12 +68,21 @@ class _Counting(NamedTuple):
 class _Roles:
     """The monitors in which one tool has a role, by their places. Histories of the same rules share them."""
 
-    __slots__ = ("are_settled", "counted", "coupling", "is_named", "judged", "needed", "reads_result", "tree_coupling")
+    __slots__ = (
+        "are_settled",
+        "counted_roles",
+        "coupling",
+        "is_named",
+        "judged_patterns",
+        "needed_patterns",
+        "reads_result",
+        "tree_coupling",
+    )
 
     def __init__(self, tool: str, monitors: Iterable[Monitor]) -> None:
-        self.judged: list[tuple[int, ToolPattern]] = []
-        self.counted: list[_Counting] = []
-        self.needed: list[tuple[int, ToolPattern]] = []
+        self.judged_patterns: list[tuple[int, ToolPattern]] = []
+        self.counted_roles: list[_Counting] = []
+        self.needed_patterns: list[tuple[int, ToolPattern]] = []
         self.reads_result = False
         self.is_named = False
         #: The rules that couple calls of the tool with others, and those of them that sub-agents inherit. A `never`
@@ -85,18 +94,18 @@ class _Roles:
                 continue
             judged_pattern, counted_pattern, needed_pattern = (
                 None if pattern is None else pattern.bind(tool)
-                for pattern in (monitor.judged, monitor.counted, monitor.needed)
+                for pattern in (monitor.judged_pattern, monitor.counted_pattern, monitor.needed_pattern)
             )
             if tool == ANSWER and monitor.judges_answers:
                 judged_pattern = ToolPattern((None,))
             if judged_pattern is not None:
-                self.judged.append((place, judged_pattern))
+                self.judged_patterns.append((place, judged_pattern))
             if counted_pattern is not None:
                 certain = not (counted_pattern.reads(*_OUTCOME) or monitor.counted_fields.reads_outcome)
-                self.counted.append(_Counting(place, counted_pattern, certain))
+                self.counted_roles.append(_Counting(place, counted_pattern, certain))
                 self.reads_result |= counted_pattern.reads("result") or monitor.counted_fields.reads_result
             if needed_pattern is not None:
-                self.needed.append((place, needed_pattern))
+                self.needed_patterns.append((place, needed_pattern))
                 self.reads_result |= needed_pattern.reads("result") or monitor.there.reads_result
             if judged_pattern or counted_pattern or needed_pattern:
                 self.is_named = True
@@ -105,7 +114,7 @@ class _Roles:
                     if monitor.rule.sub_agents:
                         self.tree_coupling.add(monitor.rule.name)
         #: Whether the outcome of a call changes a monitor.
-        self.are_settled = bool(self.needed) or not all(role.certain for role in self.counted)
+        self.are_settled = bool(self.needed_patterns) or not all(role.certain for role in self.counted_roles)
 
 
 class CompiledRules:
@@ -315,7 +324,7 @@ class History:
     @property
     def judges_answers(self) -> bool:
         """Whether a rule judges answers."""
-        return bool(self._compiled.roles_of(ANSWER).judged)
+        return bool(self._compiled.roles_of(ANSWER).judged_patterns)
 
     @property
     def may_end(self) -> bool:
@@ -335,7 +344,7 @@ class History:
         if not self.judges_answers:
             return ""
         scene = Scene(_plain(arguments))
-        for place, pattern, _ in self._compiled.roles_of(tool).counted:
+        for place, pattern, _ in self._compiled.roles_of(tool).counted_roles:
             monitor = self._monitors[place]
             enforces = monitor.judges_answers and not monitor.is_inherited and monitor.rule.effect != "report"
             if enforces and pattern(scene) is not False:
@@ -345,7 +354,7 @@ class History:
     def verdicts(self, tool: str, arguments: Mapping[str, object], call: str | None = None) -> Judgment:
         """Return the rules that a call would break, and those that allow it with their evidence."""
         roles = self._compiled.roles.get(tool) or self._compiled.roles_of(tool)
-        return self._judge(tool, roles, Scene(_plain(arguments)), call) if roles.judged else _NO_RULE
+        return self._judge(tool, roles, Scene(_plain(arguments)), call) if roles.judged_patterns else _NO_RULE
 
     def started(self, call: str, tool: str, arguments: Mapping[str, object]) -> None:
         """Note that a call started. A call that runs again is still one start."""
@@ -402,7 +411,10 @@ class History:
     def is_enforced_on(self, tool: str) -> bool:
         """Return whether a rule that does more than report names this tool."""
         roles = self._compiled.roles_of(tool)
-        places = [*(role[0] for role in (*roles.judged, *roles.needed)), *(role.place for role in roles.counted)]
+        places = [
+            *(role[0] for role in (*roles.judged_patterns, *roles.needed_patterns)),
+            *(role.place for role in roles.counted_roles),
+        ]
         return any(self._monitors[place].rule.effect != "report" for place in places)
 
     def _copy_shared_monitors(self) -> None:
@@ -415,7 +427,7 @@ class History:
         broken_rules: dict[str, Broken] = {}
         allowing: list[Held] = []
         name = "the answer" if tool == ANSWER else tool
-        for place, pattern in roles.judged:
+        for place, pattern in roles.judged_patterns:
             if pattern(scene) is False:
                 continue
             monitor = self._monitors[place]
@@ -438,7 +450,7 @@ class History:
             self._copy_shared_monitors()
         self._order += 1
         marks = ""
-        for place, pattern, certain in roles.counted:
+        for place, pattern, certain in roles.counted_roles:
             is_match = pattern(scene)
             if is_match is not False:
                 self._monitors[place].start(event, self._order, scene, certain=certain)
@@ -468,7 +480,7 @@ class History:
         """Change the monitors by the outcome of a call: all, or those of some rules. Return what the monitors read."""
         event, open_call, order, scene = outcome
         marks: list[str] = []
-        for place, pattern, certain in open_call.roles.counted:
+        for place, pattern, certain in open_call.roles.counted_roles:
             monitor = self._monitors[place]
             if certain or not self._remembers(monitor, open_call) or not (names is None or monitor.rule.name in names):
                 continue
@@ -479,7 +491,7 @@ class History:
             else:
                 monitor.confirm(event, open_call.order, scene)
         if scene.status == "ok":
-            for place, pattern in open_call.roles.needed:
+            for place, pattern in open_call.roles.needed_patterns:
                 monitor = self._monitors[place]
                 if self._remembers(monitor, open_call) and (names is None or monitor.rule.name in names):
                     start = Start(open_call.order, event)

@@ -46,13 +46,14 @@ class Start(NamedTuple):
 class Monitor:
     """The state of one rule, or of one pair of calls that `not_both` forbids together.
 
-    `judged` are the calls that it judges, `counted` those whose starts it counts, `needed` those whose ok results it
-    reads. A monitor has only the methods of the patterns that it sets, so a call of another one is a bug.
+    `judged_pattern` are the calls that it judges, `counted_pattern` those whose starts it counts, `needed_pattern`
+    those whose ok results it reads. A monitor has only the methods of the patterns that it sets, so a call of another
+    one is a bug.
     """
 
-    judged: CallPattern | None = None
-    counted: CallPattern | None = None
-    needed: CallPattern | None = None
+    judged_pattern: CallPattern | None = None
+    counted_pattern: CallPattern | None = None
+    needed_pattern: CallPattern | None = None
     #: Whether it judges answers, whatever they say.
     judges_answers = False
     #: Whether earlier calls change what it judges.
@@ -298,11 +299,11 @@ class _NeedMonitor(Monitor):
 
     def __init__(self, rule: Rule, judged_pattern: CallPattern, needed_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged, self.needed = judged_pattern, needed_pattern
+        self.judged_pattern, self.needed_pattern = judged_pattern, needed_pattern
         #: Whether it needs a message of the user, which has no outcome.
         self.is_for_messages = all(part.tool == USER for part in needed_pattern.parts)
         #: A start uses up the need of its key.
-        self.counted = judged_pattern if rule.once else None
+        self.counted_pattern = judged_pattern if rule.once else None
 
     def clear(self) -> None:
         super().clear()
@@ -347,7 +348,7 @@ class _NeedMonitor(Monitor):
         super().restore(state)
         for key, calls in state.get("ok", ()):
             for tool, order, event, values in calls:
-                pattern = None if self.needed is None else self.needed.bind(tool)
+                pattern = None if self.needed_pattern is None else self.needed_pattern.bind(tool)
                 if pattern is not None:
                     self._ok.setdefault(key, {})[tool] = _Ok(order, event, pattern, _restore_scene(values))
         for key, uses in state.get("uses", ()):
@@ -364,10 +365,10 @@ class _NeedMonitor(Monitor):
                 return (call.event,)
         if not latest:
             outcome = "" if self.is_for_messages else "ok "
-            return Refusal(f"{tool} needs an earlier {outcome}{self.needed}{self._same}")
+            return Refusal(f"{tool} needs an earlier {outcome}{self.needed_pattern}{self._same}")
         names = " and ".join(name for name, _ in latest[-MOST_EVIDENCE:])
         by = tuple(call.event for _, call in latest[-MOST_EVIDENCE:])
-        return Refusal(f"the latest {names} does not allow {tool}: {self.needed}", by)
+        return Refusal(f"the latest {names} does not allow {tool}: {self.needed_pattern}", by)
 
     def start(self, event: str, order: int, scene: Scene, *, certain: bool) -> None:
         key = self.here.key(scene)
@@ -422,7 +423,7 @@ class _AfterMonitor(_StartsMonitor):
 
     def __init__(self, rule: Rule, judged_pattern: CallPattern, counted_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged, self.counted = judged_pattern, counted_pattern
+        self.judged_pattern, self.counted_pattern = judged_pattern, counted_pattern
 
     @property
     def counted_fields(self) -> Fields:
@@ -431,7 +432,7 @@ class _AfterMonitor(_StartsMonitor):
     def judge_key(self, tool: str, key: str, scene: Scene) -> Refusal | None:  # noqa: ARG002
         if key not in self._starts and None not in self._starts:
             return None
-        return Refusal(f"{tool} may not follow {self.counted}{self._same}", self._events((key, None)))
+        return Refusal(f"{tool} may not follow {self.counted_pattern}{self._same}", self._events((key, None)))
 
 
 class _NeverMonitor(Monitor):
@@ -441,10 +442,10 @@ class _NeverMonitor(Monitor):
 
     def __init__(self, rule: Rule, judged_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged = judged_pattern
+        self.judged_pattern = judged_pattern
 
     def judge(self, tool: str, scene: Scene) -> Refusal:  # noqa: ARG002
-        return Refusal(f"{self.judged} is never allowed")
+        return Refusal(f"{self.judged_pattern} is never allowed")
 
 
 class _CountMonitor(_StartsMonitor):
@@ -452,7 +453,7 @@ class _CountMonitor(_StartsMonitor):
 
     def __init__(self, rule: Rule, counted_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.judged = self.counted = counted_pattern
+        self.judged_pattern = self.counted_pattern = counted_pattern
         self._field = parse_path(rule.sum) if rule.sum else None
         self._most = 0 if isinstance(rule.at_most, UnsetType) else _amount(rule.at_most)
 
@@ -470,7 +471,9 @@ class _CountMonitor(_StartsMonitor):
         if total > self._most:
             most = f"at most {self._most}"
             words = (
-                f"{self.rule.sum} of {self.counted} adds up to {most}" if self.rule.sum else f"{most} {self.counted}"
+                f"{self.rule.sum} of {self.counted_pattern} adds up to {most}"
+                if self.rule.sum
+                else f"{most} {self.counted_pattern}"
             )
             return Refusal(f"{words}{self._same}", by)
         return by
@@ -489,7 +492,7 @@ class _OweMonitor(_StartsMonitor):
 
     def __init__(self, rule: Rule, counted_pattern: CallPattern, needed_pattern: CallPattern) -> None:
         super().__init__(rule)
-        self.counted, self.needed = counted_pattern, needed_pattern
+        self.counted_pattern, self.needed_pattern = counted_pattern, needed_pattern
 
     def clear(self) -> None:
         super().clear()
@@ -528,7 +531,8 @@ class _OweMonitor(_StartsMonitor):
         if not self._starts:
             return None
         return Refusal(
-            f"{self.needed} must follow {self.counted} before the answer{self._same}", self._events(self._starts)
+            f"{self.needed_pattern} must follow {self.counted_pattern} before the answer{self._same}",
+            self._events(self._starts),
         )
 
     def succeed(self, start: Start, order: int, tool: str, pattern: ToolPattern, scene: Scene) -> None:  # noqa: ARG002

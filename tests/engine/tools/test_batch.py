@@ -64,10 +64,10 @@ class Batch:
             progress=lambda *_: None,
             delegate=self.delegate,
             execute=None,
-            checked={},
+            checked_values={},
             cancel_grace=1.0,
             judge=None,
-            decided=NOTHING_DECIDED,
+            decisions=NOTHING_DECIDED,
             context=lambda: TurnContext(turn_id="t1"),
         )
 
@@ -142,7 +142,7 @@ async def test_start_is_stamped_with_a_time_and_no_sub_agent(checked: bool) -> N
     """Alone, and in one append with others."""
     batch = Batch(fine, other)
     if checked:
-        batch.context.checked.update((call.id, {}) for call in batch.calls)
+        batch.context.checked_values.update((call.id, {}) for call in batch.calls)
     await batch.run()
     started = [fact for fact in batch.facts if isinstance(fact, f.CallStarted)]
     assert [(fact.elapsed, fact.child) for fact in started] == [(1.5, None)] * 2
@@ -177,8 +177,8 @@ async def test_arguments_validated_with_the_reply_are_not_validated_again(
 
     batch = Batch(number, times=2)
     batch.context.judge = Judge(judges_before=judges_before, judges_after=judges_after)
-    batch.context.decided = {}
-    batch.context.checked.update((call.id, {"n": 7}) for call in batch.calls)
+    batch.context.decisions = {}
+    batch.context.checked_values.update((call.id, {"n": 7}) for call in batch.calls)
     await batch.run(parallel=parallel)
     assert batch.settled() == [(CallStatus.OK, "7")] * 2
 
@@ -197,7 +197,7 @@ async def test_execute_wrapper_gets_the_call_and_the_tool_error(checked: bool) -
     batch = Batch(fine, explode)
     batch.context.execute = execute
     if checked:
-        batch.context.checked.update((call.id, {}) for call in batch.calls)
+        batch.context.checked_values.update((call.id, {}) for call in batch.calls)
     await batch.run()
     assert outcomes == [("call00002", "explode: ValueError('boom')")]
 
@@ -511,7 +511,7 @@ async def test_sequential_calls_started_at_once_run_in_turn() -> None:
         return "done"
 
     batch = Batch(alone, times=3)
-    batch.context.checked.update((call.id, {}) for call in batch.calls)
+    batch.context.checked_values.update((call.id, {}) for call in batch.calls)
     await batch.run()
     assert batch.kinds() == [f"{kind} call0000{n}" for n in (1, 2, 3) for kind in ("call_started", "call_settled")]
 
@@ -531,7 +531,7 @@ async def test_lost_started_call_is_an_error_without_other_calls() -> None:
 async def test_calls_filling_the_batch_start_in_a_single_append() -> None:
     appends: list[int] = []
     batch = Batch(fine, other)
-    batch.context.checked.update((call.id, {}) for call in batch.calls)
+    batch.context.checked_values.update((call.id, {}) for call in batch.calls)
 
     async def report(*events: Event) -> None:
         appends.append(len(events))
@@ -608,7 +608,7 @@ async def test_result_held_back_for_a_check_is_kept_by_a_failing_check() -> None
             return await super().before(call, tool, batch)
 
     batch = Batch(fine, times=3)
-    batch.context.judge, batch.context.decided = Failing(judges_before=True), {}
+    batch.context.judge, batch.context.decisions = Failing(judges_before=True), {}
     with pytest.raises(ValueError, match="wrong"):
         await batch.run(parallel=2)
     assert batch.settled() == [(CallStatus.OK, "fine")] * 2
@@ -734,7 +734,7 @@ async def test_hooks_are_asked_once_about_a_call_waiting_for_two_slots() -> None
         return "released"
 
     batch, judge = Batch(rare, let_go), Judge(judges_before=True)
-    batch.context.judge, batch.context.decided = judge, {}
+    batch.context.judge, batch.context.decisions = judge, {}
     await batch.run(parallel=1)
     assert [text for _, text in batch.settled()] == ["released", "rare"]
     assert judge.judged == ["rare", "let_go"]

@@ -176,7 +176,7 @@ def test_a_sentinel_of_each_reason_is_for_users(reason: EndReason) -> None:
     """Also with refused calls, and without a word of the settings that `advice` names."""
     turn = Turn(Limits(tool_calls=3, tokens=3, cost=1, seconds=1))
     for refused in ((), ("note", "look")):
-        assert_for_users(sentinel_text(turn, reason, refused=refused, guardrail=""))
+        assert_for_users(sentinel_text(turn, reason, refused_tools=refused, guardrail=""))
     assert "Not here." in sentinel_text(turn, reason, guardrail="Not here.")
 
 

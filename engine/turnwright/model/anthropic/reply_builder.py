@@ -201,11 +201,11 @@ class MessageBuilder(Builder):
             for block in blocks
             if block.lacks_arguments and (self._has_lost_arguments or block.was_open_at_guess or not block.stopped)
         ]
-        guessed = [block for block in blocks if block.guessed]
+        guessed_blocks = [block for block in blocks if block.guessed]
         # Nobody knows which of these have which arguments.
         unsure = (
-            {id(block) for block in (*incomplete, *guessed)}
-            if self._has_lost_arguments or (incomplete and guessed)
+            {id(block) for block in (*incomplete, *guessed_blocks)}
+            if self._has_lost_arguments or (incomplete and guessed_blocks)
             else set()
         )
         # Without a reason, only an open block shows that the reply broke off.
@@ -221,8 +221,8 @@ class MessageBuilder(Builder):
         """Return the blocks as they came. The API rejects thinking and blanks at their end."""
         row: list[Mapping[str, JsonValue]] = []
         for block in self._blocks:
-            text, hosted = str(block.text), block.hosted()
-            row += [*block.details(), *([hosted] if hosted else ()), *text_blocks(text)]
+            text, hosted_block = str(block.text), block.hosted()
+            row += [*block.details(), *([hosted_block] if hosted_block else ()), *text_blocks(text)]
         while row and is_thinking(row[-1]):
             row.pop()
         if row and row[-1]["type"] == "text":

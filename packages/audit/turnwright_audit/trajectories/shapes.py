@@ -101,10 +101,10 @@ def _mend(data: bytes) -> JsonValue:
     try:
         value = json.loads(data.decode("utf-8", "replace"), strict=False, parse_constant=lambda _: None)
         text = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-        mended: JsonValue = msgspec.json.decode(text)
+        plain_value: JsonValue = msgspec.json.decode(text)
     except (ValueError, RecursionError):
         return None
-    return mended
+    return plain_value
 
 
 def _fit(value: object, kind: inspect.Type) -> Any:  # noqa: ANN401 (a value of any type)

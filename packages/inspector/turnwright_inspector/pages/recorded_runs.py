@@ -170,7 +170,7 @@ class RunPages:
             return link(**{"inner": number, "tab": None, "step": None, **query})
 
         def make_values() -> dict[str, object]:
-            run_view = recorded_run(whole, entry.found, inner=inner, step=step, until=None if shows_times else until)
+            run_view = recorded_run(whole, entry.measures, inner=inner, step=step, until=None if shows_times else until)
             chosen_step = next((candidate for candidate in run_view.steps if candidate.key == str(step)), None)
             values: dict[str, object] = {"recorded": run_view, "step": chosen_step, "view": None, "stale": is_stale}
             if shows_times and run_view.seconds:

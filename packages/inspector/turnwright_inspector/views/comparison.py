@@ -218,7 +218,7 @@ def _result(call: StepCall | None) -> str:
     """Return the status and the result of a call."""
     if call is None:
         return ""
-    fact = call.settled
+    fact = call.result_fact
     return call.status if fact is None else f"{call.status}\n{fact.result}"
 
 

@@ -178,7 +178,7 @@ def _results(turn: TurnRecord, at: int) -> Iterator[tuple[str, str, str]]:
     """Yield the results that tools gave up to a place: the name of the field, the call, the text."""
     for step in turn.steps:
         for call in step.calls:
-            fact = call.settled
+            fact = call.result_fact
             if fact is None or call.settled_at > at or fact.status not in (CallStatus.OK, CallStatus.ERROR):
                 continue
             arguments = json.dumps(redactor().hide_fields(thaw(call.made.arguments or {})), ensure_ascii=False)

@@ -165,18 +165,18 @@ class NeedsYou:
             raise
         except StoreError as error:
             fault = str(error)
-        driven = await store.is_driven(name) if not fault else False
+        is_driven = await store.is_driven(name) if not fault else False
         is_requested = has_request(inbox)
         return WaitingTurn(
             row=row,
             prompt=prompt,
             paused=driver is None,
             crashed=driver is DriverStatus.CRASHED,
-            driven=driven,
+            driven=is_driven,
             drives=self._background.drives,
             stopping=any(item.kind is InboxKind.ABORT for item in inbox),
             questions=questions,
-            due=not driven and not fault and (driver is not None or is_requested),
+            due=not is_driven and not fault and (driver is not None or is_requested),
             show=show_command(name, self._store),
             command=resume_command(name, self._store, elsewhere=elsewhere),
             trouble=self._background.troubles.get(name, ""),

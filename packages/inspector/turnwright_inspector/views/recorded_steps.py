@@ -177,7 +177,7 @@ class _Reading:
         step_call = StepCall(call_made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
         if result is not None:
             step_call.status = STATUSES.get(notes.status or "", RECORDED)
-            step_call.settled = f.CallSettled(
+            step_call.result_fact = f.CallSettled(
                 call=name, result=text_of(result.content), state=State.TOOL_EXEC, elapsed=0.0
             )
         end = self._at(notes.ended_at)

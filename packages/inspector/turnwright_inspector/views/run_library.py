@@ -57,7 +57,7 @@ class RunNames(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunEntry:
-    """A run in the list. `found` has its measures, and `loops` is the number of its loops.
+    """A run in the list. `measures` has its measures, and `loops` is the number of its loops.
 
     `place` is the file, below the folder that was given. `prompt` is the beginning of its first message. `began` is the
     first moment in it, in seconds since the Unix epoch, and `seconds` the time from there to the last one; None where
@@ -66,7 +66,7 @@ class RunEntry:
     """
 
     number: int
-    found: RunMeasure
+    measures: RunMeasure
     loops: int
     names: RunNames
     place: str
@@ -81,7 +81,7 @@ class RunEntry:
 class _ReadFile:
     """A file as it was when it was read: its runs, the exported turns in it, and what could not be read."""
 
-    found: FoundFile
+    file: FoundFile
     entries: list[RunEntry] = field(default_factory=list)
     turns: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -217,7 +217,7 @@ class RunLibrary:
             self._unwanted += removed_file.turns
             self._forget(removed_file.entries)
         changed_files = [
-            file for path, file in files.items() if path not in self._read or self._read[path].found != file
+            file for path, file in files.items() if path not in self._read or self._read[path].file != file
         ]
         self._unwanted += (
             turn for file in changed_files if file.path in self._read for turn in self._read[file.path].turns
@@ -261,8 +261,8 @@ class RunLibrary:
 
     def _replace(self, read_file: _ReadFile) -> None:
         """Put a file in the place of what was read of it before."""
-        before = self._read.get(read_file.found.path)
-        self._read[read_file.found.path] = read_file
+        before = self._read.get(read_file.file.path)
+        self._read[read_file.file.path] = read_file
         if before is not None:
             kept_numbers = {entry.number for entry in read_file.entries}
             self._forget([entry for entry in before.entries if entry.number not in kept_numbers])
@@ -295,8 +295,8 @@ class RunLibrary:
         ]
         prompt = next((text_of(step.message) for step in run.steps if step.source == "user"), "")
         entry = RunEntry(
-            number=self._number(read_file.found.path, len(read_file.entries)),
-            found=measures,
+            number=self._number(read_file.file.path, len(read_file.entries)),
+            measures=measures,
             loops=loops,
             names=RunNames(*(hide(name).casefold() for name in names)),
             place=file.removeprefix(self._above),
@@ -304,7 +304,7 @@ class RunLibrary:
             began=min(times, default=None),
             seconds=max(times) - min(times) if len(times) > 1 else None,
             tools=tool_calls(run),
-            read_from=read_file.found,
+            read_from=read_file.file,
         )
         data, text = _encode(run), searched_text(_texts(run), hide, room=_TEXTS).encode(errors="replace").decode()
         with self._lock:

@@ -21,25 +21,25 @@ _ENDINGS: Final = 4
 
 #: The columns by which the list is sorted, the largest value first. Runs without a value are the last.
 COLUMNS: Final[Mapping[str, Callable[[RunEntry], float | None]]] = {
-    "turns": lambda run: run.found.turns,
-    "steps": lambda run: run.found.steps,
-    "calls": lambda run: run.found.calls,
-    "lost": lambda run: run.found.unpaired,
+    "turns": lambda run: run.measures.turns,
+    "steps": lambda run: run.measures.steps,
+    "calls": lambda run: run.measures.calls,
+    "lost": lambda run: run.measures.unpaired,
     "loops": lambda run: run.loops,
-    "tokens": lambda run: run.found.tokens,
-    "cost": lambda run: run.found.cost,
+    "tokens": lambda run: run.measures.tokens,
+    "cost": lambda run: run.measures.cost,
     "time": lambda run: run.seconds,
     "began": lambda run: run.began,
 }
 #: The endings of a run, by their words in an address.
 RESULTS: Final[Mapping[str, Callable[[RunEntry], bool]]] = {
-    "succeeded": lambda run: run.found.success is True,
-    "failed": lambda run: run.found.success is False,
-    "ended by itself": lambda run: run.found.finished,
-    "stopped or cut": lambda run: not run.found.finished,
+    "succeeded": lambda run: run.measures.success is True,
+    "failed": lambda run: run.measures.success is False,
+    "ended by itself": lambda run: run.measures.finished,
+    "stopped or cut": lambda run: not run.measures.finished,
     "with a loop": lambda run: run.loops > 0,
-    "with a lost result": lambda run: run.found.unpaired > 0,
-    "with failed calls": lambda run: run.found.errors > 0,
+    "with a lost result": lambda run: run.measures.unpaired > 0,
+    "with failed calls": lambda run: run.measures.errors > 0,
 }
 
 
@@ -144,7 +144,7 @@ class RunTotals:
     @classmethod
     def of(cls, runs: Sequence[RunEntry]) -> "RunTotals":
         """Add up some runs."""
-        measures = [run.found for run in runs]
+        measures = [run.measures for run in runs]
         return cls(
             runs=len(runs),
             succeeded=sum(measure.success is True for measure in measures),
@@ -188,17 +188,19 @@ def list_runs(library: RunLibrary, query: RunQuery, start: int) -> RunList:
         following=end if len(runs) > end else None,
         totals=RunTotals.of(runs),
         total=len(entries),
-        agents=_names(entry.found.agent for entry in entries),
-        models=_names(entry.found.model for entry in entries),
-        endings=_names(entry.found.ending for entry in entries),
-        formats=sorted({entry.found.format for entry in entries}),
+        agents=_names(entry.measures.agent for entry in entries),
+        models=_names(entry.measures.model for entry in entries),
+        endings=_names(entry.measures.ending for entry in entries),
+        formats=sorted({entry.measures.format for entry in entries}),
     )
 
 
 def others_of(run: RunEntry, entries: Sequence[RunEntry]) -> list[RunEntry]:
     """Return other runs to compare one with: first those with its prompt, then those of its agent."""
     same_prompt = [entry for entry in entries if entry.prompt and entry.prompt == run.prompt]
-    same_agent = [entry for entry in entries if entry.found.agent == run.found.agent and entry.prompt != run.prompt]
+    same_agent = [
+        entry for entry in entries if entry.measures.agent == run.measures.agent and entry.prompt != run.prompt
+    ]
     return [entry for entry in [*same_prompt, *same_agent] if entry.number != run.number][:_OFFERED]
 
 

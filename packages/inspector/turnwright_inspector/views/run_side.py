@@ -29,7 +29,7 @@ def run_side(entry: RunEntry, run: Trajectory) -> Side:
 
 
 def _figures(entry: RunEntry, active: float) -> dict[str, str]:
-    run = entry.found
+    run = entry.measures
     return {
         "Ending": run.ending,
         "Success": "not recorded" if run.success is None else "yes" if run.success else "no",

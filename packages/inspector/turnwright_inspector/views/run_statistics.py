@@ -23,12 +23,12 @@ _SPAN: Final = 60
 
 def run_statistics(runs: Sequence[RunEntry], by: str) -> Statistics:
     """Return the statistics of these runs. `by` is `agent` or `model`: the plots of cost and tokens are by these."""
-    now, measures = time.time(), [run.found for run in runs]
+    now, measures = time.time(), [run.measures for run in runs]
     timed_runs = [(run.began, run) for run in runs if run.began is not None and is_plausible(run.began, now)]
     totals = RunTotals.of(runs)
     endings: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for start, run in timed_runs:
-        endings[run.found.ending].append((start, 1))
+        endings[run.measures.ending].append((start, 1))
     ending_counts = Counter(measure.ending for measure in measures)
     return Statistics(
         turns=len(runs),
@@ -78,7 +78,7 @@ def _tools(runs: Sequence[RunEntry]) -> Mapping[str, ToolCalls]:
 
 
 def _spending(start: float, run: RunEntry) -> Spending:
-    return Spending(start, run.found.agent, run.found.model, 1, run.found.tokens, run.found.cost)
+    return Spending(start, run.measures.agent, run.measures.model, 1, run.measures.tokens, run.measures.cost)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +127,15 @@ def groups_of(runs: Sequence[RunEntry], sort: str, by: Grouping = Grouping.BOTH)
     """Return the runs by agent and model, or by one of them, sorted by a column."""
     groups: defaultdict[tuple[str, str], list[RunEntry]] = defaultdict(list)
     for run in runs:
-        agent, model = run.found.agent, run.found.model
+        agent, model = run.measures.agent, run.measures.model
         groups["" if by is Grouping.MODEL else agent, "" if by is Grouping.AGENT else model].append(run)
     rows = [_group(agent, model, measures) for (agent, model), measures in groups.items()]
     return sorted(rows, key=GROUP_COLUMNS.get(sort, GROUP_COLUMNS["runs"]), reverse=True)
 
 
 def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
-    stops = Counter(run.found.ending for run in runs if not run.found.finished).most_common(1)
-    steps, tokens = [run.found.steps for run in runs], [run.found.tokens for run in runs if run.found.tokens]
+    stops = Counter(run.measures.ending for run in runs if not run.measures.finished).most_common(1)
+    steps, tokens = [run.measures.steps for run in runs], [run.measures.tokens for run in runs if run.measures.tokens]
     return RunGroup(
         agent=agent,
         model=model,
@@ -143,6 +143,6 @@ def _group(agent: str, model: str, runs: Sequence[RunEntry]) -> RunGroup:
         stop=stops[0] if stops else None,
         steps=(quantile(steps, 0.5), quantile(steps, 0.9)),
         tokens=(quantile(tokens, 0.5), quantile(tokens, 0.9)),
-        errors=sum(run.found.errors for run in runs),
-        others=len({(run.found.agent, run.found.model) for run in runs}),
+        errors=sum(run.measures.errors for run in runs),
+        others=len({(run.measures.agent, run.measures.model) for run in runs}),
     )

@@ -44,8 +44,8 @@ class StepCall:
 
     `status` is that of its result, or `running`, `waiting` (for a person) or `open` (it has not started). `attempts`
     has the time and the place in the journal of each start. `child` is the turn that it drove, `interrupt` what a
-    person was asked of it. `settled` is the fact with its result, at the place `settled_at` of the journal. `timed`:
-    its times are known if there are any.
+    person was asked of it. `result_fact` is the fact with its result, at the place `settled_at` of the journal.
+    `timed`: its times are known if there are any.
     """
 
     made: f.CallMade
@@ -54,7 +54,7 @@ class StepCall:
     ended: float | None = None
     child: str | None = None
     interrupt: str | None = None
-    settled: f.CallSettled | None = None
+    result_fact: f.CallSettled | None = None
     settled_at: int = 0
     timed: bool = True
 
@@ -146,7 +146,7 @@ def _take_in(step: Step, seq: int, fact: f.Fact) -> None:  # noqa: C901, PLR0912
             call.status, call.interrupt = "waiting", fact.interrupt.id
         case f.CallSettled() if call is not None:
             call.status, call.ended = str(fact.status), fact.elapsed
-            call.settled, call.settled_at = fact, seq
+            call.result_fact, call.settled_at = fact, seq
         case f.ModelReplied():
             step.text, step.reasoning, step.finish = fact.text, fact.reasoning, str(fact.finish)
             step.replied, step.replied_at = seq, fact.elapsed

@@ -151,11 +151,11 @@ def _no_row_leaves_an_end(table: Table) -> Check:
 
 
 def _no_state_is_a_trap(table: Table) -> Check:
-    own_rows = [placed for placed in table.rows if placed.row.trigger not in _FROM_ANYWHERE]
+    own_rows = [placed_row for placed_row in table.rows if placed_row.row.trigger not in _FROM_ANYWHERE]
     faults = []
     for state in State:
         if FINAL.isdisjoint(reachable(own_rows, state)):
-            inside = [str(placed) for placed in own_rows if placed.row.source is state]
+            inside = [str(placed_row) for placed_row in own_rows if placed_row.row.source is state]
             faults.append(f"{state} is a trap: " + (f"only {', '.join(inside)}" if inside else "no row leaves it"))
     over = f"{len(set(State) - FINAL)} states that are not final"
     claim = "from every state an end can be reached without a guardrail, an abort or a failure of the engine"

@@ -231,7 +231,7 @@ class _Walk:
 
     def _list_moves(self, tool: str, rules: CompiledRules) -> list[tuple[_Truths, str]]:
         # A failed call changes a state as one that nobody needs does, unless its outcome is counted.
-        statuses = ("ok",) if all(role.certain for role in rules.roles_of(tool).counted) else ("ok", "error")
+        statuses = ("ok",) if all(role.certain for role in rules.roles_of(tool).counted_roles) else ("ok", "error")
         return [(truths, status) for truths in self._list_truths(tool) for status in statuses]
 
     def _explore(self, history: History) -> None:

@@ -163,7 +163,7 @@ def _is_met(rule: SmallRule, trace: Trace, key: object) -> bool:
         uses = [place for place in uses if not rule.key or dict(before[place].fields).get(rule.key) in (key, _MISSING)]
         last_use = max(uses, default=-1)
     return any(
-        end > last_use and _matches(needed_parts, trace, start, at=end + 1, judged=len(before)) is True
+        end > last_use and _matches(needed_parts, trace, start, at=end + 1, judged_place=len(before)) is True
         for start, end in latest.values()
     )
 
@@ -193,7 +193,7 @@ def _status(trace: Trace, start: int, at: int) -> str:
 
 
 def _matches(
-    parts: Sequence[SmallPart], trace: Trace, place: int, *, at: int | None = None, judged: int | None = None
+    parts: Sequence[SmallPart], trace: Trace, place: int, *, at: int | None = None, judged_place: int | None = None
 ) -> Truth:
     """Return whether the event at a place matches a part, as it was known before the place `at`."""
     event = trace[place]
@@ -202,7 +202,7 @@ def _matches(
     for part in parts:
         if not names_tool(part.tool, event.tool):
             continue
-        value = _holds(part, event, status, trace[judged] if judged is not None else None)
+        value = _holds(part, event, status, trace[judged_place] if judged_place is not None else None)
         if value is True:
             return True
         truth = UNKNOWN if value is UNKNOWN else truth

@@ -64,9 +64,9 @@ def content_of(text: str, files: Sequence[FilePart] = ()) -> Content:
     return [*parts, *map(_file_part, files)]
 
 
-def result_metadata(status: CallStatus, structured: JsonValue) -> Metadata | None:
+def result_metadata(status: CallStatus, data: JsonValue) -> Metadata | None:
     """Return the parts of a tool's result without a field in AG-UI: its status, and its data."""
-    return metadata(status=str(status), structured=structured)
+    return metadata(status=str(status), structured=data)
 
 
 def result_of(identifier: str, fact: CallSettled, new_arguments: JsonObject | None, owner: str | None) -> ToolMessage:

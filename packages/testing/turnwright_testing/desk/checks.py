@@ -21,9 +21,9 @@ from .own_words import OwnWords
 class Checks:
     """Evaluates invariants, and counts in `reached` how often an `assert` statement of each was executed."""
 
-    def __init__(self, invariants: tuple[Invariant, ...], reached: Reached, own_words: OwnWords) -> None:
+    def __init__(self, invariants: tuple[Invariant, ...], reach_counts: Reached, own_words: OwnWords) -> None:
         self._own_words = own_words
-        self._reached = reached
+        self._reached = reach_counts
         self._invariants = [
             (invariant, frozenset(inspect.signature(invariant).parameters), _assertions_of(invariant))
             for invariant in invariants

@@ -129,21 +129,27 @@ class Rehearsal:
     """
 
     def __init__(
-        self, desk: Desk, guest: Guest, reached: Reached, *, patience: float = PATIENCE, answers_covered: bool = False
+        self,
+        desk: Desk,
+        guest: Guest,
+        reach_counts: Reached,
+        *,
+        patience: float = PATIENCE,
+        answers_covered: bool = False,
     ) -> None:
         self.faults: list[Fault] = []
         self.results: dict[tuple[str, str], tuple[CallStatus, str]] = {}
         self.visits: list[Visit] = [replace(visit, replies=(), answers=()) for visit in guest.visits]
         self._desk = desk
         self._guest = guest
-        self._reached = reached
+        self._reached = reach_counts
         self._patience = patience
         self._answers_covered = answers_covered
-        self._facts = ReachedTurns(reached)
+        self._facts = ReachedTurns(reach_counts)
         self._own_words = OwnWords()
-        self._checks = Checks(desk.invariants, reached, self._own_words)
+        self._checks = Checks(desk.invariants, reach_counts, self._own_words)
         self._disk: Store = MemoryStore()
-        self._tool_watch = ToolWatch(desk, self._note, reached.warnings)
+        self._tool_watch = ToolWatch(desk, self._note, reach_counts.warnings)
         self._tools = [tool if tool.delegates else self._tool_watch.watch(tool) for tool in desk.tools]
         self._agent = without_models(desk.agent)
         self._agents = [
@@ -212,15 +218,16 @@ class Rehearsal:
         """
         for tool in {self._facts.tool(*key): None for key in self.results}:
             calls = [key for key in self.results if self._facts.tool(*key) == tool]
-            failed = next((key for key in calls if self.results[key][0] in _FAILED), None)
-            later_calls = calls[calls.index(failed) + 1 :] if failed else []
+            failed_key = next((key for key in calls if self.results[key][0] in _FAILED), None)
+            later_calls = calls[calls.index(failed_key) + 1 :] if failed_key else []
             results = {self.results[key] for key in later_calls}
             alone = [key for key in later_calls if key not in self._parallel]
-            if failed is None or len(alone) < _LATER or len(results) > 1 or self.results[failed] in results:
+            if failed_key is None or len(alone) < _LATER or len(results) > 1 or self.results[failed_key] in results:
                 continue
             ((status, text),) = results
-            if status is CallStatus.ERROR and self._succeeds_without(failed, alone[0]):
-                why = f"call {failed[1]} fails ({self.results[failed][1]!r}), and later calls only by it: {text!r}"
+            if status is CallStatus.ERROR and self._succeeds_without(failed_key, alone[0]):
+                failure = self.results[failed_key][1]
+                why = f"call {failed_key[1]} fails ({failure!r}), and later calls only by it: {text!r}"
                 self._note(tool, "makes later calls fail", why)
 
     def _succeeds_without(self, skipped: tuple[str, str], later_call: tuple[str, str]) -> bool:

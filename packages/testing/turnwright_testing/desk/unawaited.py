@@ -34,15 +34,15 @@ def unawaited_coroutines(files: frozenset[str], on_coroutine: OnCoroutine) -> It
             file: TextIO | None = None,
             line: str | None = None,
         ) -> None:
-            unawaited = _WARNING.match(str(message))
-            if unawaited is None:
+            match = _WARNING.match(str(message))
+            if match is None:
                 show_other(message, category, filename, lineno, file, line)
                 return
             frames = _FRAME.findall(str(message)) or [(filename, str(lineno), "")]
             if frames[-1][0] in files:
                 own_frames = takewhile(lambda frame: frame[0] in files, reversed(frames))
                 functions = [function for _, _, function in own_frames if function]
-                on_coroutine(unawaited[1], functions, f"{frames[-1][0].rpartition('/')[2]}:{frames[-1][1]}")
+                on_coroutine(match[1], functions, f"{frames[-1][0].rpartition('/')[2]}:{frames[-1][1]}")
 
         warnings.showwarning = show
         warnings.filterwarnings("always", _WARNING.pattern, RuntimeWarning)

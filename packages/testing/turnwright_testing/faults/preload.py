@@ -17,7 +17,7 @@ _OPTIONAL: Final = {
 
 for _name in _LATER:
     importlib.import_module(_name)
-for _needed, _name in _OPTIONAL.items():
-    if importlib.util.find_spec(_needed) is not None:
+for _package, _name in _OPTIONAL.items():
+    if importlib.util.find_spec(_package) is not None:
         importlib.import_module(_name)
 gc.freeze()  # a child need not look through all of this again

@@ -44,9 +44,9 @@ class ClaimFacts(StoreFacts):
         await store.release(claim)
         await other_store.claim("t1")
         for facts in ((), draft.calls("read_file")):
-            with pytest.raises(LeaseLostError) as caught:
+            with pytest.raises(LeaseLostError) as error_info:
                 await store.append(claim, facts, draft.status)
-            assert (caught.value.turn, caught.value.epoch) == ("t1", claim.epoch)
+            assert (error_info.value.turn, error_info.value.epoch) == ("t1", claim.epoch)
 
     async def test_a_released_turn_can_be_claimed(self, store: Store, other_store: Store, draft: Written) -> None:
         """Any process can claim a released turn, with the next epoch, and it does not look crashed."""
