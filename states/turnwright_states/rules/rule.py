@@ -61,7 +61,7 @@ class _Name(Struct, frozen=True, metaclass=_RuleType):
     name: str
 
 
-class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, repr_omit_defaults=True):
     """One rule: a name and the words of one form. Raises `InvalidRuleError` for words that are not a form.
 
     A call is `TOOL`, `TOOL if CONDITION`, a glob, `$GROUP`, `@user`, `@answer` (in `before` only), or a list of these:
@@ -220,6 +220,8 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
             value = getattr(self, word)
             if value not in values:
                 raise InvalidRuleError(f"{word} {value!r} {explain_unknown(str(value), values)}")
+            # A word that equals its default is left out if it is the same object: an equal text of a file is not.
+            force_setattr(self, word, values[values.index(value)])
         self._check_calls()
         for word in ("once", "sub_agents"):
             if not isinstance(getattr(self, word), bool):

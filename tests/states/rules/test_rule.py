@@ -1,12 +1,13 @@
 """A rule is the words of one form; other words are refused with the rule's name and what to write instead."""
 
 import copy
+import json
 import pickle
 from typing import Any
 
 import pytest
 
-from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
+from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule, resolve_rules
 
 
 @pytest.mark.parametrize(
@@ -100,6 +101,11 @@ def test_rule_has_a_name(name: object) -> None:
     assert str(error.value).isprintable()
 
 
+def test_repr_of_a_rule_has_only_the_words_that_are_set() -> None:
+    rule = Rule("mine", before="a", need="b", same=["x"])
+    assert repr(rule) == "Rule(name='mine', before='a', need='b', same=('x',))"
+
+
 def test_rules_are_equal_and_can_be_copied() -> None:
     rule = Rule("mine", before=["a", "b"], need="c", same={"x": "result.y"})
     assert copy.deepcopy(rule) == pickle.loads(pickle.dumps(rule)) == rule  # noqa: S301 (our own)
@@ -129,6 +135,14 @@ def test_rules_of_several_files_stand_alone() -> None:
             Rule("no", never=["put", "delete"]),
         ]
     )
+
+
+def test_written_defaults_do_not_make_another_rule() -> None:
+    """Two files may have one rule, of which one writes what is the default."""
+    words = json.loads('{"name": "no", "never": "put", "scope": "turn", "effect": "refuse", "say": "", "once": false}')
+    short, long = RuleList([Rule("no", never="put")]), RuleList([parse_rule(words)])
+    assert resolve_rules([long]) == resolve_rules([short])
+    assert RuleList.of_sets([short, long]) == short
 
 
 def test_error_says_file_line_and_rule() -> None:
