@@ -179,7 +179,10 @@ def test_worker_outlives_a_tool_that_fails_to_look() -> None:
         def __init__(self, name: str) -> None:
             super().__init__(name=name, description="Render.", parameters={"type": "object", "properties": {}})
 
-        watches_waits = True
+        @property
+        @override
+        def watches_waits(self) -> bool:
+            return True
 
         @override
         async def is_ready(self, data: JsonValue) -> bool:
