@@ -237,7 +237,9 @@ class LoginProvider(OAuthClientProvider):
         finally:
             await flow.aclose()
 
-    def _select_authorization_server(self, servers: list[str]) -> str:
+    def _select_authorization_server(  # pyright: ignore[reportIncompatibleMethodOverride] (the SDK gives it by place)
+        self, servers: list[str]
+    ) -> str:
         issuer = self._oauth.issuer
         return next((server for server in servers if issuer and issuers_match(server, issuer)), servers[0])
 
