@@ -103,7 +103,7 @@ class Rounds(Struct, frozen=True, gc=False):
         rounds = remember(self.latest, latest, threshold)
         return Rounds(rounds, crc32(b"".join(rounds)), looping(rounds, threshold), self.stalls, self.unkeyed)
 
-    def settled(self, calls: Sequence[SettledCall], limits: Limits) -> "Rounds":
+    def add_settled_step(self, calls: Sequence[SettledCall], limits: Limits) -> "Rounds":
         """Return the rounds after a step whose calls have these results."""
         rounds = self._key_results(calls)
         if limits.doom_compare == "results":

@@ -238,7 +238,7 @@ class Turn:
 
     def may_loop(self, outcomes: Mapping[str, tuple[str, bool]]) -> bool:
         """Return whether these results, which settle the batch, would close a doom loop."""
-        return self.rounds.settled(self.settled_calls(outcomes), self.limits).tools != ()
+        return self.rounds.add_settled_step(self.settled_calls(outcomes), self.limits).tools != ()
 
     def runnable(self) -> tuple[Call, ...]:
         """Return the calls of the batch that may start, or have started without a result, in call order."""
@@ -555,7 +555,7 @@ class Turn:
         self.step_open, self.nudge, self.stall = False, False, None
         if fact.state is State.CHECK:
             if self.keys_results:
-                self.rounds = self.rounds.settled(self.settled_calls(), self.limits)
+                self.rounds = self.rounds.add_settled_step(self.settled_calls(), self.limits)
             RUN["step_finished"](self.counters, self.rounds.tools != (), self.idles)
 
     def _stop(self, fact: f.Stopping) -> None:

@@ -161,13 +161,13 @@ async def _call_model(segment: Segment, action: CallModel) -> Input | None:
         try:
             step_input = await prepare(action)
         except ModelError as error:  # of a guardrail
-            return segment.failed(error)
+            return segment.fail_attempt(error)
         if step_input is not None:
             await segment.feed(step_input)
             if action.tools:
                 await segment.take_in_messages()
     if compaction is not None and action.tools:
-        overflow = compaction.oversized()
+        overflow = compaction.compact_oversized()
         if overflow is not None:
             return overflow
     if inputs is not None and inputs.are_left:
@@ -182,12 +182,12 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
     try:
         reply = await _reply(segment, action)
     except ModelError as error:
-        usage = segment.priced(error.partial)
+        usage = segment.price_reply(error.partial)
         if error.cause is Cause.CONTENT_FILTER:
             return ModelRepliedInput(
                 text=segment.partial, finish=Finish.CONTENT_FILTER, usage=usage, elapsed=segment.elapsed()
             )
-        return segment.failed(error, usage)
+        return segment.fail_attempt(error, usage)
     if not action.tools:  # a reply of a step is reviewed
         await _check_text(segment, reply)
     checked_values: list[Values | None] = []
@@ -206,7 +206,7 @@ async def _attempt(segment: Segment, action: CallModel) -> Input:
         calls = await _with_keys(segment, calls)
     segment.checked_values = checked_values
     starts = bool(calls) and action.tools and _may_start(segment, calls)
-    reply_input = replied_input(reply, calls, segment.spent(reply), segment.elapsed(), starts=starts)
+    reply_input = replied_input(reply, calls, segment.account_for(reply), segment.elapsed(), starts=starts)
     if action.tools and reply.finish is Finish.CONTENT_FILTER and segment.holds_reply:
         reply_input = replace(reply_input, text="")  # the turn ends before its guardrails check it
     # Few turns have reviewers, so the constructor does not take it.
@@ -239,7 +239,7 @@ async def _check_text(segment: Segment, reply: ModelResponse) -> None:
     """Ask the output guardrails about a reply that nothing reviews. Raises `TripError`."""
     outputs = segment.participants.outputs
     if outputs is not None:
-        segment.unfed = segment.priced(reply)
+        segment.unfed = segment.price_reply(reply)
         await outputs.check_text(reply.text)
         segment.unfed = None
 
@@ -249,7 +249,7 @@ async def _review(segment: Segment, calls: tuple[Call, ...]) -> Input:
     assert reply is not None  # noqa: S101 (only a reply leads to REVIEW)
     await segment.back_off()
     review = segment.participants.review or Review()  # a driver before this one had stages
-    event = await review.run(reply, calls, segment.elapsed, segment.failed)
+    event = await review.run(reply, calls, segment.elapsed, segment.fail_attempt)
     if isinstance(event, ReviewedInput) and event.refused and segment.journal.is_followed:
         segment.journal.publish(ResponseRestartedEvent(segment.journal.turn_id, segment.journal.claim.seq))
     return event
@@ -267,10 +267,10 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
         try:
             reply = await _reply(segment, action)
         except ModelError as error:
-            usage = segment.priced(error.partial)
+            usage = segment.price_reply(error.partial)
             if error.cause is Cause.EMPTY_REPLY:  # the second try needs no back-off: the provider is not overloaded
                 return ConcludedInput(usage=usage, elapsed=segment.elapsed())
-            return segment.failed(error, usage)
+            return segment.fail_attempt(error, usage)
         await _check_text(segment, reply)
         if reply.calls:
             names = ", ".join(sorted({call.name for call in reply.calls}))
@@ -279,7 +279,7 @@ async def _conclude(segment: Segment, action: Conclude) -> Input:
         return ConcludedInput(
             text=reply.text,
             calls=tuple(_checked_call(segment, call, []) for call in reply.calls),
-            usage=segment.priced(reply),
+            usage=segment.price_reply(reply),
             elapsed=segment.elapsed(),
         )
     partial_text, usage, segment.unfed = segment.partial, segment.unfed, None
@@ -534,7 +534,7 @@ async def _synthesize(segment: Segment) -> Input:
             else await _ask_engine(segment, "synthesize", synthesize, _list_finished_calls(segment))
         )
     except ModelError as error:
-        return segment.failed(error)
+        return segment.fail_attempt(error)
     if not isinstance(text, str | None):
         raise HookFailedError(f"synthesize returned {show_value(text)}: return the text of the answer, or None")
     return SynthesizedInput(text=text, elapsed=segment.elapsed())

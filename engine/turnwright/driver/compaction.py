@@ -53,7 +53,7 @@ class Compactor:
         self._config = config
         self._model = model
 
-    def oversized(self) -> OversizedInput | None:
+    def compact_oversized(self) -> OversizedInput | None:
         """Return the input that compacts first, if the next request is too long and something can be compacted.
 
         The model call of a step follows its compaction, even if that failed.
@@ -114,11 +114,11 @@ class Compactor:
         try:
             reply = await self._summarize(messages[:cut_at], action.max_tokens)
         except ModelError as error:
-            usage = self._segment.priced(error.partial, self._model)
+            usage = self._segment.price_reply(error.partial, self._model)
             if error.cause in CONTENT_CAUSES:
                 return self._compacted_without_summary(cut_at, error, usage)
-            return self._segment.failed(error, usage)
-        usage = self._segment.spent(reply, self._model)
+            return self._segment.fail_attempt(error, usage)
+        usage = self._segment.account_for(reply, self._model)
         if is_blank(reply.text):
             why = "the summary is empty"
             return AttemptFailedInput(cause=Cause.EMPTY_REPLY, message=why, usage=usage, elapsed=elapsed())

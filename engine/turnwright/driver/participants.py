@@ -67,7 +67,7 @@ class OutputChecks(Protocol):
 class Compaction(Protocol):
     """Makes the conversation of a turn shorter."""
 
-    def oversized(self) -> Input | None:
+    def compact_oversized(self) -> Input | None:
         """Return the input that compacts before the next request, if it is too long."""
         ...
 

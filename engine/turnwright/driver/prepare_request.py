@@ -61,7 +61,7 @@ class PrepareRequest:
             changes.tools, is_asked = await self._tools(segment.agent.prepare_tools), True
         for hook in self._hooks:
             request = changes.of(
-                segment.conversation.request(action, segment.machine.turn), segment.conversation.joined
+                segment.conversation.request(action, segment.machine.turn), segment.conversation.join_prompt
             )
             decision = await hook.ask(segment.context(), request, grace=segment.setup.cancel_grace)
             changes.take(hook, decision)

@@ -277,7 +277,7 @@ class Segment:
         if wait:
             await anyio.sleep(wait)
 
-    def failed(self, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:
+    def fail_attempt(self, error: ModelError, usage: Usage | None = None) -> AttemptFailedInput:
         """Return the input of a failed attempt. The next one waits."""
         turn = self.machine.turn
         attempt = turn.limits.max_retries - turn.counters.retries_left + 1
@@ -298,19 +298,19 @@ class Segment:
             self.setup.check_settings(model, settings, strict=False)
         return settings
 
-    def priced(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
+    def price_reply(self, reply: ModelResponse | None, model: Model | None = None) -> Usage | None:
         """Return the usage of a reply, with its cost if the model has a price. By default, it is the turn's model."""
         billed_model = self._find_billed_model(model)
         return price_usage(
             self._price if billed_model is self._unobserved else self.setup.price_for(billed_model), reply
         )
 
-    def spent(self, reply: ModelResponse, model: Model | None = None) -> Usage | None:
-        """Return the usage of a complete reply as `priced` does.
+    def account_for(self, reply: ModelResponse, model: Model | None = None) -> Usage | None:
+        """Return the usage of a complete reply as `price_reply` does.
 
         Raises `ConfigError` if the turn has a cost limit, and nothing says what the reply costs.
         """
-        usage = self.priced(reply, model)
+        usage = self.price_reply(reply, model)
         if self.machine.turn.limits.cost is not None:
             self.unfed = usage
             self.setup.check_cost(self._find_billed_model(model), usage)

@@ -41,7 +41,7 @@ async def give_deps(
     the turn's `tool_timeout`.
     """
     making = _Making(factory, turn, segment.machine.turn.limits.tool_timeout)
-    await after_release.enter_async_context(making.hosted(segment.setup.cancel_grace))
+    await after_release.enter_async_context(making.host(segment.setup.cancel_grace))
     async with watch():
         await segment.interruption.until_interrupted(making.ready.wait)
     if making.ready.is_set():
@@ -72,7 +72,7 @@ class _Making(WorkItem):
         self._turn = turn
 
     @asynccontextmanager
-    async def hosted(self, grace: float) -> AsyncIterator[None]:
+    async def host(self, grace: float) -> AsyncIterator[None]:
         """Work during the block, and close the dependencies at its end.
 
         A factory that has not made them by then is canceled, and abandoned after `grace` seconds.
@@ -154,8 +154,8 @@ class _Making(WorkItem):
         message = "turn %s: deps: %s ignored its cancellation and is abandoned: it still runs"
         _LOG.warning(message, self._turn.turn_id, _name(self._factory), extra={"turn": self._turn.turn_id})
 
-    async def closed(self, error: GeneratorExit) -> None:
-        """See `WorkItem.closed`."""
+    async def finish_closed(self, error: GeneratorExit) -> None:
+        """See `WorkItem.finish_closed`."""
         raise _make_error(self._factory, self._turn, error)
 
     async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, the turn does not wait for it)

@@ -72,7 +72,7 @@ async def follow(  # noqa: C901 (one loop, which reads in the order of the event
             with event_feed as queue:
                 is_driven, expects_driver = await _look(store, turn_id, is_driven_here, is_expected, is_due)
                 grew = rests = False
-                async for event in journal.grown(partial(_last_seq_before, queue)):
+                async for event in journal.read_growth(partial(_last_seq_before, queue)):
                     grew = True
                     if event.turn == turn_id:
                         rests = isinstance(event, TurnPausedEvent) and not expects_driver
@@ -102,7 +102,7 @@ async def read_events(
 ) -> list[StreamEvent]:
     """Return what `follow` yields of the journal as it is now. Raises `TurnNotFoundError`."""
     journal = _Journals(store, subagents).of(turn_id, after)
-    return [event async for event in journal.grown(lambda _: math.inf)]
+    return [event async for event in journal.read_growth(lambda _: math.inf)]
 
 
 async def _look(
@@ -184,7 +184,7 @@ async def _live(queue: EventQueue, journals: "_Journals") -> AsyncGenerator[Stre
         if event.seq - is_fact > journal.last_seq:
             # Another process drove the turn between that read and this driver's claim. Its events end before this one.
             queue.unread.appendleft(event)
-            async for late_event in journal.grown(partial(_last_seq_before, queue)):
+            async for late_event in journal.read_growth(partial(_last_seq_before, queue)):
                 yield late_event
             queue.unread.popleft()
         if event.seq > journal.last_seq:
@@ -258,7 +258,7 @@ class _Journal:
         """Whether the turn has ended, as far as its journal was read."""
         return self._transcript.turn.state in FINAL
 
-    async def grown(self, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
+    async def read_growth(self, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
         """Yield the events that were written since the last call, without those that were passed on.
 
         `bound` returns the last fact of a turn that is wanted: what follows will come live, with the pieces of texts.
@@ -304,5 +304,5 @@ class _Journal:
 async def _below(journal: _Journal, bound: Callable[[str], float]) -> AsyncIterator[StreamEvent]:
     """Yield the new events of a sub-agent's turn, which may not have begun."""
     with suppress(TurnNotFoundError):
-        async for event in journal.grown(bound):
+        async for event in journal.read_growth(bound):
             yield event

@@ -124,7 +124,7 @@ def _count(turn: Turn, facts: Sequence[f.Fact], hide: Callable[[str], str]) -> T
         reason=turn.reason,
         steps=min(turn.steps_taken, MOST),
         tool_calls=min(turn.counters.calls, MOST),
-        usage=_fit_usage(turn.usage if before is None else _less(turn.usage, before.usage)),
+        usage=_fit_usage(turn.usage if before is None else _subtract(turn.usage, before.usage)),
         seconds=min(max(turn.elapsed - (0.0 if before is None else before.elapsed), 0.0), _LONGEST),
         retries=sum(isinstance(fact, f.AttemptFailed | f.Concluded) and fact.retry for fact in own_facts),
         pauses=sum(isinstance(fact, f.Paused) for fact in own_facts),
@@ -203,7 +203,7 @@ def shown_line(text: str, hide: Callable[[str], str]) -> str:
     return collapse_controls(hide(text[: 4 * _SHOWN + _EDGE])[: 4 * _SHOWN])[:_SHOWN]
 
 
-def _less(usage: Usage, part: Usage) -> Usage:
+def _subtract(usage: Usage, part: Usage) -> Usage:
     # The rest of a sum of floats may be below zero.
     return replace(usage, cost=max(usage.cost, part.cost)) - part
 

@@ -63,7 +63,7 @@ class Dialect:
     search_columns: str
     search_values: str
 
-    def written(self, statement: str) -> str:
+    def write(self, statement: str) -> str:
         """Return a shared statement as this database has it, with parameters like `:name`."""
         return statement.format_map({field.name: getattr(self, field.name) for field in fields(self)})
 

@@ -94,8 +94,8 @@ class Inquiry(WorkItem):
         )
         _LOG.warning(message, tool, grace, call, turn, extra={"turn": turn, "call": call, "tool": tool})
 
-    async def closed(self, error: GeneratorExit) -> None:
-        """See `WorkItem.closed`: raises the `ToolError` that refuses the call."""
+    async def finish_closed(self, error: GeneratorExit) -> None:
+        """See `WorkItem.finish_closed`: raises the `ToolError` that refuses the call."""
         raise ToolError(f"refused and not run: the approval check of {self._tool.name} raised {describe(error)}")
 
     async def time_out(self, *, ended: bool) -> None:
@@ -168,8 +168,8 @@ class ToolWork(WorkItem):
         about = {"turn": turn, "call": call, "tool": self._tool.name}
         _LOG.warning(message, self._tool.name, call, turn, grace, extra=about)
 
-    async def closed(self, error: GeneratorExit) -> Outcome:
-        """See `WorkItem.closed`: the call has its result."""
+    async def finish_closed(self, error: GeneratorExit) -> Outcome:
+        """See `WorkItem.finish_closed`: the call has its result."""
         return self._settle_error(error)
 
     async def time_out(self, *, ended: bool) -> Outcome:

@@ -59,7 +59,7 @@ class WorkItem:
         """Note that the job is abandoned and its outcome will be dropped."""
         raise NotImplementedError
 
-    async def closed(self, error: GeneratorExit) -> JobOutcome | None:
+    async def finish_closed(self, error: GeneratorExit) -> JobOutcome | None:
         """Finish a job whose frames were closed by a `GeneratorExit` of a future."""
         raise NotImplementedError
 
@@ -72,8 +72,8 @@ async def finish_closed(job: Job, error: BaseException) -> JobOutcome | None:
     """Return the outcome of a job that raised `error`, or raise the error.
 
     A future that raises `GeneratorExit` closes every frame of its task except the outermost. Only that frame, which
-    calls this, can still await. `WorkItem.closed` finishes the job.
+    calls this, can still await. `WorkItem.finish_closed` finishes the job.
     """
     if not isinstance(error, GeneratorExit) or not isinstance(job, WorkItem):
         raise error
-    return await job.closed(error)
+    return await job.finish_closed(error)

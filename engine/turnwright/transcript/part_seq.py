@@ -58,7 +58,7 @@ class StepFacts(Struct, gc=False):
     #: The index of the step's message.
     place: int = 0
 
-    def shown(self, message: Message) -> Message:
+    def show_parts(self, message: Message) -> Message:
         """Return the step's message with the parts for people."""
         fact, parts = self.started, message.parts
         at = self.started_seq * FACT

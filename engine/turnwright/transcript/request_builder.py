@@ -98,7 +98,7 @@ class Conversation:
         self.fixed_instructions = agent.fixed_instructions
         self._output = _NO_OUTPUT if output is None else output
         #: The instructions of the last request.
-        self._text = self.joined(self.fixed_instructions)
+        self._text = self.join_prompt(self.fixed_instructions)
         self._history = history
         self._transcript = transcript
         self._tools = tuple(tools)
@@ -122,7 +122,7 @@ class Conversation:
             message = _INSTRUCTIONS[self._text] = Message.system(self._text)
         return (message,)
 
-    def joined(self, instructions: str) -> str:
+    def join_prompt(self, instructions: str) -> str:
         """Return the instructions with the prompt that asks for the typed answer, if there is one."""
         return "\n\n".join(filter(None, (instructions, self._output.prompt)))
 
@@ -145,7 +145,7 @@ class Conversation:
         if transcript.instructions is self._dynamic and transcript.compactions is self._compactions:
             return
         self._dynamic = transcript.instructions
-        text = self.joined(self.fixed_instructions if self._dynamic is None else self._dynamic)
+        text = self.join_prompt(self.fixed_instructions if self._dynamic is None else self._dynamic)
         if text != self._text or transcript.compactions is not self._compactions:
             self._text = text
             self._begin()

@@ -221,7 +221,7 @@ class Transcript:
                 steps = [*steps, step]
             messages += self._messages_of(parts)
         for step_facts in steps:
-            messages[step_facts.place] = step_facts.shown(messages[step_facts.place])
+            messages[step_facts.place] = step_facts.show_parts(messages[step_facts.place])
         return (*messages, *self._steers)
 
     @property

@@ -87,8 +87,8 @@ class PlayedDecisions(SegmentHooks):
             return None
         return replace(event, elapsed=self._elapsed())
 
-    def oversized(self) -> Input | None:
-        """See `Compaction.oversized`."""
+    def compact_oversized(self) -> Input | None:
+        """See `Compaction.compact_oversized`."""
         event = self._due()
         return replace(event, elapsed=self._elapsed()) if isinstance(event, OversizedInput) else None
 

@@ -80,8 +80,8 @@ class Asked(WorkItem):
         """See `WorkItem.abandon`."""
         _LOG.warning("%s ignored its cancellation and is abandoned: it still runs", self.subject)
 
-    async def closed(self, error: GeneratorExit) -> None:
-        """See `WorkItem.closed`."""
+    async def finish_closed(self, error: GeneratorExit) -> None:
+        """See `WorkItem.finish_closed`."""
         raise HookFailedError(f"{self.subject} raised {describe(error)}")
 
     async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, its decision is missing)

@@ -47,7 +47,7 @@ class MessagesStream(ReplyStream[MessageBuilder]):
         super().__init__(builder or MessageBuilder(), **options)
 
     @override
-    def resumed(self, body: bytes, /) -> "tuple[MessagesStream, bytes] | None":
+    def continue_reply(self, body: bytes, /) -> "tuple[MessagesStream, bytes] | None":
         content = self._builder.resume() if self.complete else None
         if not content:
             return None

@@ -161,7 +161,7 @@ class HttpModel:
                 if renamed_body is None
                 else (await self._poster.post(renamed_body), self._new_decoder(), renamed_body)
             )
-        resumption = paused_stream.resumed(body)
+        resumption = paused_stream.continue_reply(body)
         if resumption is None:
             return None
         decoder, longer = resumption

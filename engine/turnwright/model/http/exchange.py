@@ -252,7 +252,7 @@ class HttpResponse:
                 cause=Cause.INTERRUPTED,
             ) from error
         if whole:
-            self._waiting.heard(self._timeout.now())
+            self._waiting.note_read(self._timeout.now())
         return data
 
     async def beginning(self, *, seconds: float) -> bytes:

@@ -167,7 +167,7 @@ class ReplyStream(ABC, Generic[B_co]):
             raise self._error
         return self._builder.reply()
 
-    def resumed(self, _body: bytes, /) -> "tuple[ReplyStream, bytes] | None":
+    def continue_reply(self, _body: bytes, /) -> "tuple[ReplyStream, bytes] | None":
         """Return a decoder and a request body to continue a paused reply to `_body` with; None if it is not paused."""
         return None
 

@@ -92,7 +92,7 @@ class Waiting:
             seconds_left = self._end - now
         return seconds_left if seconds_left > 0 else 0.0
 
-    def heard(self, now: float) -> None:
+    def note_read(self, now: float) -> None:
         """Record the end of a read. It matters only for a complete reply."""
         self._read = now
 

@@ -50,7 +50,7 @@ class Connections:
     ) -> list[Columns]:
         """Return the rows of one query. The schema version is read in the same round trip."""
         await anyio.lowlevel.checkpoint_if_cancelled()  # a loop of shielded reads could not be canceled
-        async with self.one() as connection:
+        async with self.lend() as connection:
             # An interrupted read costs its connection. So a canceled caller waits for the answer, up to the timeout.
             with anyio.fail_after(self._patience, shield=True):
                 version, cursor = connection.cursor(), connection.cursor()
@@ -69,7 +69,7 @@ class Connections:
     async def read_prepared(self, statement: Statement, values: Mapping[str, object]) -> list[Columns]:
         """Do what `read` does with a prepared statement, in a third of the CPU time."""
         await anyio.lowlevel.checkpoint_if_cancelled()
-        async with self.one() as connection:
+        async with self.lend() as connection:
             with anyio.fail_after(self._patience, shield=True):
                 return await self._run_checked(connection, (statement, values))
 
@@ -81,7 +81,7 @@ class Connections:
 
         The context value is the connection, and the rows of that statement.
         """
-        async with self.one(lock, writes=True) as connection:
+        async with self.lend(lock, writes=True) as connection:
             try:
                 yield connection, await self._run_checked(connection, (_BEGIN, {}), (statement, values))
                 await run_together(connection, (_COMMIT, {}))
@@ -107,12 +107,12 @@ class Connections:
     @asynccontextmanager
     async def transaction(self, lock: Lock | None = None) -> AsyncIterator[Connection]:
         """Open a transaction on a store that has the schema of this release."""
-        async with self.one(lock, writes=True) as connection, connection.transaction():
+        async with self.lend(lock, writes=True) as connection, connection.transaction():
             self._schema.check(await (await connection.execute(VERSION)).fetchone(), self._place)
             yield connection
 
     @asynccontextmanager
-    async def one(self, lock: Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
+    async def lend(self, lock: Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
         """Lend a connection that commits each statement by itself, after taking `lock`.
 
         With `writes`, the block is shielded from cancellation, so that the caller learns the outcome of its write.

@@ -156,7 +156,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             row |= parameters_of_notices(notices)
         lock = self._owner.take if driven else None
         with self._driving([claim]):
-            async with self._connections.one(lock, writes=True) as connection:
+            async with self._connections.lend(lock, writes=True) as connection:
                 name = self._owner.name
                 row |= {"owner": name if driven else None, "unrecorded_owner": name, "version": self._schema.version}
                 if driven:
@@ -190,7 +190,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
         try:
-            async with self._connections.one(writes=True) as connection:
+            async with self._connections.lend(writes=True) as connection:
                 owner = NOBODY if crashed else None
                 row = {"turn": claim.turn, "epoch": claim.epoch, "owner": owner}
                 await connection.execute(self._writes.release, row)
@@ -211,7 +211,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             "unrecorded_owner": claim.unrecorded_owner,
             "consumed": list(consumed),
         }
-        async with self._connections.one(self._owner.keep, writes=True) as connection:
+        async with self._connections.lend(self._owner.keep, writes=True) as connection:
             # The second statement sees items that were posted while the first one waited for the row.
             values = {**turn, **status_of(status), **columns}
             append = self._append
@@ -368,7 +368,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
-        async with self._connections.one(writes=True) as connection, connection.transaction():
+        async with self._connections.lend(writes=True) as connection, connection.transaction():
 
             async def refuse_if_driven() -> None:
                 cursor = await connection.execute("SELECT turn_id, owner FROM turnwright_turns WHERE owner <> ''")

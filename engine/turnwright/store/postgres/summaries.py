@@ -80,4 +80,4 @@ class PostgresSummaries(SqlSummaries):
 
 def _write_statement(statement: str) -> bytes:
     """Return a shared statement with parameters as psycopg writes them."""
-    return _PARAMETER.sub(r"%(\1)s", _DIALECT.written(statement)).encode()
+    return _PARAMETER.sub(r"%(\1)s", _DIALECT.write(statement)).encode()

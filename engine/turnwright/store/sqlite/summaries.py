@@ -92,12 +92,12 @@ class SqliteSummaries(SqlSummaries):
     async def _rows(self, query: Query) -> list[Columns]:
         text, values = query
         async with self._reading():
-            return self._db.execute(DIALECT.written(text), values).fetchall()
+            return self._db.execute(DIALECT.write(text), values).fetchall()
 
     @asynccontextmanager
     async def _writing(self) -> AsyncIterator[Run]:
         async def run(statement: str, values: Mapping[str, object]) -> Done:
-            cursor = self._db.execute(DIALECT.written(statement), values)
+            cursor = self._db.execute(DIALECT.write(statement), values)
             return Done(cursor.rowcount, cursor.fetchall())
 
         async with self._transaction():

@@ -100,7 +100,7 @@ class Write(ABC):
     def write(self, cursor: sqlite3.Cursor, path: Path) -> None:
         """Write everything but the facts, which follow. Raises a `TurnwrightError` only before its first change."""
 
-    def done(self) -> None:
+    def note_commit(self) -> None:
         """Note that the write is committed."""
         self.waits = False
 
@@ -149,7 +149,7 @@ class Append(Write):
         if self._noticed:
             cursor.executemany(_WRITE_NOTICE, [(turn, seq, kind, self._at) for seq, kind in self._noticed])
 
-    def done(self) -> None:
+    def note_commit(self) -> None:
         """Move the claim."""
         self._claim.due_at = self._due_at
         if self._count:
@@ -196,7 +196,7 @@ class Create(Write):
             cursor.execute(_WRITE_SESSION, (new.session, new.title, number))
         cursor.executemany(_WRITE_NOTICE, [(new.id, seq, kind, new.created_at) for seq, kind in self._noticed])
 
-    def done(self) -> None:
+    def note_commit(self) -> None:
         """Note that this process drives the turn, before any other task can see it."""
         self.claim.seq, self.claim.unrecorded_owner = self._count, None
         if self._driven_epochs is not None:
@@ -267,7 +267,7 @@ def write(  # noqa: C901, PLR0912 (in parts it would take more calls per step)
         place.check()
     for change in together:
         if change.waits:
-            change.done()
+            change.note_commit()
 
 
 def _refusal(cursor: sqlite3.Cursor, row: _FactsRow) -> TurnwrightError:

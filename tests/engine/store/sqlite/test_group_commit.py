@@ -146,7 +146,7 @@ def recording(sizes: list[int], error: BaseException | None = None) -> CommitGro
         if error is not None:
             raise error
         for queued_write in together:
-            queued_write.done()
+            queued_write.note_commit()
 
     return CommitGroup(write, lambda error: error)
 
