@@ -916,6 +916,31 @@ def test_aborted_call_gets_time_to_finish_or_none(text: str | None, results: lis
     assert (prints, clean) == (results, [True])
 
 
+def test_canceled_call_cleans_up_before_invariants_are_checked() -> None:
+    """Its cleanup outlives it, as a cancel scope cancels each wait."""
+    free = {"printers": 1}
+
+    async def release() -> None:
+        await anyio.sleep(0.2)
+        free["printers"] += 1
+
+    @tool
+    async def print_page() -> str:
+        """Print a page."""
+        free["printers"] -= 1
+        try:
+            await anyio.sleep(5)
+        finally:
+            await asyncio.shield(release())
+        return "printed"
+
+    def invariant_printer_is_free() -> None:
+        assert free["printers"] == 1
+
+    visit = Visit(replies=(asks_for(("print_page", {})),), interjection=(1, None))
+    assert_case(Desk(Agent(name="Desk"), (print_page,), invariants=(invariant_printer_is_free,)), (visit, visit))
+
+
 def test_module_states_the_desk(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(DESK_FILE)
     desk = load_desk(f"{tmp_path}/desk.py:DESK")

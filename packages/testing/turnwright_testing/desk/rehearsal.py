@@ -63,6 +63,8 @@ _COVERED: Final = "a call that `always` covers"
 #: How a call ends that may leave something behind, and how many later calls must fail because of it.
 _FAILED: Final = (CallStatus.ERROR, CallStatus.ABORTED)
 _LATER: Final = 2
+#: Seconds of skipped time in which canceled calls may clean up.
+_CLEANUP: Final = 1.0
 #: The most seconds that a thread gets to end.
 _REST: Final = 0.5
 
@@ -294,11 +296,14 @@ class Rehearsal:
             if not store.failed:
                 raise
             await store.aclose()
+            await anyio.sleep(_CLEANUP)
             self._die(turn)
             engine = self._engine(model, self._disk)
             await engine.recover()
             result = await self._answer(engine, place, await engine.get(turn))
         if result.outcome is not None:
+            if any(status is CallStatus.ABORTED for (owner, _), (status, _) in self.results.items() if owner == turn):
+                await anyio.sleep(_CLEANUP)
             self._judge(turn, result, model.requests)
 
     def _engine(self, model: "_RehearsedModel", store: Store) -> Engine[None]:
@@ -430,7 +435,8 @@ class Rehearsal:
                 self._settle(turn, fact)
             case _:
                 return
-        if not self._open_calls:
+        # What an aborted call began may still be cleaned up.
+        if not self._open_calls and getattr(fact, "status", None) is not CallStatus.ABORTED:
             self._check(turn)
 
     def _start(self, turn: str, fact: f.CallStarted) -> None:
