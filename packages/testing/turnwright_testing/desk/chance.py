@@ -21,7 +21,8 @@ from .desk import Desk
 from .domain import Arguments, Domain, Memory
 from .visit import Reply, Visit
 
-#: The visits of a case, and the calls of a reply, each as often as it stands here.
+#: The visits of a case, and the calls of a reply, each as often as it stands here. During a call of such a number, a
+#: process dies or a person interjects.
 _VISITS: Final = (1, 1, 2, 2, 3, 4)
 _CALLS: Final = (1, 1, 1, 2, 3)
 #: How often a model answers instead of asking, repeats its last calls, calls one tool with one argument twice, loops.
@@ -35,9 +36,7 @@ _KNOWS: Final = 0.15
 _DIES: Final = 0.2
 _TOGETHER: Final = 0.1
 #: How often the person aborts a turn while a call runs, or says something.
-_INTERJECTS: Final = 0.12
-#: The calls among which a process dies, or a person interjects.
-_MOST_CALLS: Final = 3
+_INTERJECTS: Final = 0.2
 _TEXTS: Final = ("yes", "no", "")
 #: How often a person answers another text than the choices of a question.
 _UNLISTED: Final = 0.15
@@ -77,12 +76,12 @@ class Chance:
         is_together = place > 0 and random.random() < _TOGETHER
         session = f"together-{place}" if is_together else f"person-{person + 1}-{random.choice('ab')}"
         dies = not is_together and random.random() < _DIES
-        interjection = (random.randint(1, _MOST_CALLS), random.choice(("", None, random.choice(self._prompts).strip())))
+        interjection = (random.choice(_CALLS), random.choice(("", None, random.choice(self._prompts).strip())))
         return Visit(
             prompt=random.choice(self._prompts),
             metadata=desk.metadata[person],
             session=session,
-            dies_at=random.randint(1, _MOST_CALLS) if dies else None,
+            dies_at=random.choice(_CALLS) if dies else None,
             interjection=interjection if not dies and random.random() < _INTERJECTS else None,
             endless=random.random() < _LOOPS,
             together=is_together,
