@@ -26,7 +26,7 @@ from turnwright.model.retry import Backoff
 from turnwright.runtime.engine import Engine
 from turnwright.store import Claim, MemoryStore
 from turnwright.tools import RESULT_LIMIT, Ask, NeedsPersonError, Tool, ToolContext, ToolError, ToolResult
-from turnwright_states import CallStatus, Decision
+from turnwright_states import CallStatus, Decision, Turn
 from turnwright_states.facts import Fact, Notice
 
 from . import clock
@@ -189,13 +189,17 @@ class _Journal(FaultyStore):
         return result
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        """See `Store.facts`. The facts contain the elapsed time."""
-        return [
-            (seq, structs.replace(fact, elapsed=max(fact.elapsed, self._seconds)))
-            if seq in self._before_time
-            else (seq, fact)
-            for seq, fact in await super().facts(turn_id, after)
-        ]
+        """See `Store.facts`. The facts contain the elapsed time, and their hashes the state that follows from it."""
+        if not self._before_time:
+            return await super().facts(turn_id, after)
+        turn, facts = Turn(), list[tuple[int, Fact]]()
+        for seq, recorded_fact in await super().facts(turn_id):
+            fact, is_late = recorded_fact, seq in self._before_time
+            if is_late:
+                fact = structs.replace(fact, elapsed=max(fact.elapsed, self._seconds))
+            turn.apply(fact)
+            facts.append((seq, structs.replace(fact, hash=turn.digest()) if is_late and fact.hash else fact))
+        return facts[after:]
 
     async def let_time_pass(self) -> None:
         """Use up the turn's time. The turn must be resumed to notice."""
