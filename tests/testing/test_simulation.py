@@ -234,7 +234,7 @@ PLANTED: Final[dict[str, tuple[Callable[..., Engine], str]]] = {
         "nobody waits for ever",
     ),
     "a store that loses results": (partial(with_store, LosesResults), "no accepted message"),
-    "a store that reads a fact twice": (partial(with_store, ReadsTwice), "every prefix of the journal folds"),
+    "a store that reads a fact twice": (partial(with_store, ReadsTwice), "an engine raises only"),
     "an event that is sent twice": (cast("Callable[..., Engine]", TellsTwice), "a follower reads each fact once"),
     "a model that is called too often": (with_model, "model calls <="),
 }

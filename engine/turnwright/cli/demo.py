@@ -20,6 +20,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime.engine import Engine
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
+from turnwright_states.facts import Fact
 
 from .demo_child import CHILD, crash_script, crash_tools, delete_file, keeps_looking_up, second_call
 from .display import PlainDisplay
@@ -28,7 +29,6 @@ from .packages import import_part
 from .process import echo
 from .screen import print_lines
 from .show import journal_lines
-from .stores import Journal, use_store
 from .summary import closing_lines, final_text
 
 
@@ -144,11 +144,7 @@ def _crash(folder: Path) -> None:
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-
-    def journal() -> Journal:
-        return use_store(str(database), lambda store: store.facts(turn))
-
-    died_after = len(journal())
+    died_after = len(anyio.run(_journal, database, turn))
 
     async def resume_it() -> TurnResult:
         async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
@@ -156,7 +152,7 @@ def _crash(folder: Path) -> None:
 
     result = anyio.run(resume_it)
     echo("   the journal, and where the process died:\n")
-    for seq, line in enumerate(journal_lines(journal()), start=1):
+    for seq, line in enumerate(journal_lines(anyio.run(_journal, database, turn)), start=1):
         print_lines([f"   {line}"], hang=40)
         if seq == died_after:
             echo("     --  kill -9; another process resumes the turn")
@@ -164,6 +160,14 @@ def _crash(folder: Path) -> None:
     echo("\n   executions, by the file:")
     for line in witness.read_text(encoding="utf-8").splitlines():
         print_lines([f"     {line}"])
+
+
+async def _journal(database: Path, turn: str) -> list[tuple[int, Fact]]:
+    store = SqliteStore(database)
+    try:
+        return await store.facts(turn)
+    finally:
+        await store.aclose()
 
 
 async def _second_call(database: Path) -> str:
