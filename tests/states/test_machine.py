@@ -390,6 +390,16 @@ def test_added_result_without_a_hash_is_refused(begin: "Begin") -> None:
         TurnMachine.resume([*turn.facts, forged_result], verify=True)
 
 
+def test_hashes_of_another_chart_are_not_compared(begin: "Begin") -> None:
+    turn = begin()
+    turn.reply("look")
+    first, *rest = turn.facts
+    journal = [replace(first, chart="another"), *[replace(fact, hash="ffffffff") for fact in rest]]
+    assert TurnMachine.resume(journal, verify=True).state is State.TOOL_EXEC
+    with pytest.raises(InvalidJournalError, match="the turn is not in the state of its hash"):
+        TurnMachine.resume([first, *journal[1:]], verify=True)
+
+
 def test_turn_in_the_middle_of_a_transaction_cannot_be_fed(begin: "Begin") -> None:
     """The facts of one feed belong together: CHECK is passed through, and nothing is to be done there."""
     turn = finished(begin)
