@@ -88,7 +88,7 @@ async def in_asyncio_tasks(
                 await asyncio.wait(running_tasks, return_when=asyncio.FIRST_COMPLETED)
         raise
     finally:
-        group.stop_clock()
+        group.close()
     if group.failures:
         raise group.failures[0]
 
@@ -270,10 +270,14 @@ class _JobGroup:
             self.deadline = deadline
             self._deadlines.watch(self)
 
-    def stop_clock(self) -> None:
-        """Look at the time of the jobs no more."""
+    def close(self) -> None:
+        """Look at the time of the jobs no more, and let go of the tasks, all of which have ended or are abandoned.
+
+        The context of a task has its job as its clock, which knows this group: only a collection would free them.
+        """
         if self.deadline < math.inf:
             self._deadlines.forget(self)
+        self.tasks, self._jobs = [], ()
 
     def expire(self) -> None:
         """Cancel the jobs whose time is up."""
