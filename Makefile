@@ -184,7 +184,7 @@ validators: $(VENV)/.test ## Check exported trajectories with the validators of 
 planted: $(VENV)/.test ## Plant a fault in a copy of the engine, one after the other, and see that a property notices (ten minutes)
 	$(BIN)/python .ci/planted_faults.py
 
-seeded: $(VENV)/.test ## Fuzz 38 agents with a deliberate bug, and their mended twins: docs/seeded-bugs.md (a quarter of an hour)
+seeded: $(VENV)/.test ## Fuzz 38 agents with a deliberate bug, and their mended twins: docs/seeded-bugs.md (six minutes)
 	$(BIN)/python .ci/seeded_bugs.py
 
 mutants: $(VENV)/.mutants ## Change the machine one thing at a time, and see that a test notices (half an hour); MODULE= a file that .ci/mutants.toml names
