@@ -271,7 +271,7 @@ class _JobGroup:
             self._deadlines.watch(self)
 
     def close(self) -> None:
-        """Look at the time of the jobs no more, and let go of the tasks, all of which have ended or are abandoned.
+        """Look at the time of the jobs no more, and release the tasks, all of which have ended or are abandoned.
 
         The context of a task has its job as its clock, which knows this group: only a collection would free them.
         """
