@@ -296,11 +296,20 @@ def test_state_after_a_step_is_bound_where_a_stop_closed_the_calls(begin: Begin)
 
 @given(SHORT, st.integers(0, 10_000))
 def test_repeated_fact_is_refused(setting: Setting, at: int) -> None:
-    """Only of a message nobody can say whether it came twice."""
+    """Only of a message nobody can say whether it came twice.
+
+    The failure of a compaction may be that of the model call too, and then a fact behind it does not follow.
+    """
     journal = play(setting).journal
     place = at % len(journal)
     fault_seq = fault([*journal[: place + 1], *journal[place:]])
-    assert fault_seq == place + 2 or (isinstance(journal[place], f.MessageAdded) and fault_seq is None)
+    if isinstance(journal[place], f.MessageAdded):
+        assert fault_seq in (place + 2, None)
+    elif isinstance(journal[place], f.AttemptFailed):
+        assert fault_seq is not None
+        assert fault_seq >= place + 2
+    else:
+        assert fault_seq == place + 2
 
 
 @given(SHORT, st.integers(0, 10_000))
