@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.errors import ConfigError
@@ -11,17 +12,27 @@ from turnwright.tools.load import names_code
 from turnwright_states import Limits
 
 from .front_matter import UnreadableFileError, read_text
-from .markdown import defines_agents, load_agents
+from .markdown import defines_agents, load_agents, names_in
 from .named_code import agents_of
 from .opencode import AGENT_FOLDERS, load_opencode_agents
+
+_OPENCODE_FOLDERS: Final = (".opencode", "opencode")
+#: The folders of other programs with Markdown files in `agents` whose keys and tools are not ours.
+_FOREIGN_FOLDERS: Final = {
+    ".claude": "Claude Code",
+    ".cursor": "Cursor",
+    ".gemini": "Gemini CLI",
+    ".github": "GitHub Copilot",
+}
 
 
 def read_agents(*sources: str | os.PathLike[str], limits: Limits | None = None) -> list[Agent]:
     """Load the agents of these Markdown files, then of these folders, then of this code, in order.
 
-    A folder is one like `.opencode`, or has Markdown files, of which `README.md` is not read. Code is `path/file.py`,
-    with all its agents at the top level, or `module:name`, an agent or a list of agents. `limits` are the engine's; an
-    agent's own limits must fit them. Raises `ConfigError` with every mistake, and for two agents with one name.
+    A folder is one like `.opencode`, or it or its `agents` has Markdown files, of which `README.md` is not read. Code
+    is `path/file.py`, with all its agents at the top level, or `module:name`, an agent or a list of agents. `limits`
+    are the engine's; an agent's own limits must fit them. Raises `ConfigError` with every mistake, for two agents with
+    one name, and for a folder of agents of another program, such as `.claude`.
     """
     base = limits or Limits()
     files: list[str] = []
@@ -30,7 +41,9 @@ def read_agents(*sources: str | os.PathLike[str], limits: Limits | None = None) 
     for source in map(str, map(Path, sources)):
         if names_code(source):
             code.append(source)
-        elif not Path(source).is_dir():
+            continue
+        _refuse_foreign(Path(source))
+        if not Path(source).is_dir():
             files.append(source)
         elif markdown := _markdown_in(Path(source)):
             files += markdown
@@ -53,15 +66,44 @@ def default_sources() -> tuple[str, ...]:
     with suppress(UnreadableFileError):
         if file.is_file() and defines_agents(read_text(file)):
             return (AGENTS_FILE,)
-    paths = [*_markdown_in(folder / "agents"), *sorted(map(str, folder.glob("*.agent.md")))]
+    paths = [*_list_markdown(folder / "agents"), *sorted(map(str, folder.glob("*.agent.md")))]
     return tuple(paths) or (AGENTS_FILE,)
 
 
+def _refuse_foreign(source: Path) -> None:
+    """Raise `ConfigError` for a source with agents of another program, and for a part of a folder like `.opencode`."""
+    path = source.absolute()
+    for folder in (path / "agents", path, *path.parents):
+        program = _FOREIGN_FOLDERS.get(folder.parent.name)
+        if program and folder.name == "agents" and folder.exists():
+            raise ConfigError(
+                f"{source} has agents of {program}, whose keys and tools are not Turnwright's: copy each to"
+                " agents/NAME.md with its `name`, `description` and text, and list in `tools` the tools of yours that"
+                " it may use"
+            )
+        if folder.name in AGENT_FOLDERS and folder.parent.name == ".opencode" and folder.parent != path:
+            raise ConfigError(f"{source} is a part of opencode's folder: name {folder.parent}")
+
+
 def _markdown_in(folder: Path) -> list[str]:
-    """Return the Markdown files of a folder that is not like `.opencode`."""
-    if any((folder / name).is_dir() for name in AGENT_FOLDERS):
+    """Return the Markdown files of a folder or of its `agents`. A folder like `.opencode` has none of ours."""
+    if not any((folder / name).is_dir() for name in AGENT_FOLDERS):
+        return _list_markdown(folder)
+    if folder.name in _OPENCODE_FOLDERS or (folder / "agent").is_dir():
         return []
+    files = _list_markdown(folder / "agents")
+    return files if any(map(_names_agents, files)) else []
+
+
+def _list_markdown(folder: Path) -> list[str]:
     return sorted(str(file) for file in folder.glob("*.md") if file.name.casefold() != "readme.md")
+
+
+def _names_agents(file: str) -> bool:
+    """Whether the agents of a file have a `name`. opencode names an agent by its file."""
+    with suppress(UnreadableFileError):
+        return bool(names_in(read_text(Path(file))))
+    return False
 
 
 def _join_parts(parts: Iterable[tuple[str, list[Agent]]]) -> list[Agent]:
