@@ -254,13 +254,13 @@ def test_blocking_call_in_an_async_tool_is_a_fault() -> None:
     @tool
     async def sleep_in_loop() -> str:
         """Sleep."""
-        time.sleep(0.2)  # noqa: ASYNC251 (the fault)
+        time.sleep(0.12)  # noqa: ASYNC251 (the fault)
         return "slept"
 
     @tool
     def sleep_in_thread() -> str:
         """Sleep."""
-        time.sleep(0.2)
+        time.sleep(0.12)
         return "slept"
 
     assert fault_of(sleep_in_loop).startswith("sleep_in_loop: blocks the event loop for ")

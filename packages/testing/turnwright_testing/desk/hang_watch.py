@@ -65,7 +65,8 @@ class HangWatch:
     """Watches the progress of one case. `on_hang` is called, in the loop, with the frame that blocks it, or None.
 
     A case hangs after `skipped` seconds without a new fact, or after `seconds` of real time: those of a thread, of a
-    descriptor, of code that blocks the loop, and of a loop that goes round and round.
+    descriptor, of code that blocks the loop, and of a loop that goes round and round. What hangs after that, such as
+    the next call of a batch, waits only until the next look.
     """
 
     def __init__(self, seconds: float, skipped_seconds: float, on_hang: OnHang) -> None:
@@ -111,6 +112,7 @@ class HangWatch:
         """Call `on_hang` if too much real time has passed without a fact."""
         if self.is_overdue:
             self.notice_progress()
+            self._seconds = _INTERVAL
             self._on_hang(None, is_timed=True)
 
     @contextmanager
@@ -147,6 +149,7 @@ class HangWatch:
         since = None if self._is_paused else self.selector.busy_since
         if since is not None and self.now() - since > self._seconds:
             self.selector.busy_since = self.now()
+            self._seconds = _INTERVAL
             self._on_hang(frame, is_timed=True)
             raise BlockedLoopError("the event loop got no turn")
 
