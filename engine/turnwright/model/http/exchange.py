@@ -38,6 +38,20 @@ _SHORT: Final = 64 * 1024
 _DRAIN: Final = 0.1
 # After so many pieces without waiting, other tasks and timeouts run.
 _TURN: Final = 64
+# The errors of an HTTP client that is made in an environment with an unusable proxy or file of certificates. Other
+# errors, such as too many open files, may pass.
+_BAD_ENVIRONMENT: Final = (
+    ImportError,
+    ValueError,
+    ssl.SSLError,
+    FileNotFoundError,
+    IsADirectoryError,
+    PermissionError,
+)
+_CHECK_ENVIRONMENT: Final = (
+    "Check the proxy and the certificates that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, "
+    "SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE)."
+)
 
 _numbers: Final = itertools.count()
 
@@ -137,32 +151,42 @@ class Poster:
             raise self._failure(response, b"")
 
     def _connect(self) -> "httpx.AsyncClient":
-        import httpx  # noqa: PLC0415
-
         client = self._client.get()
         if client is None or client.is_closed:
-            # A server on this machine is reached directly, whatever proxy the environment names.
-            local = self._endpoint.loopback
-            client = httpx.AsyncClient(
-                transport=self._transport,
-                trust_env=not local,
-                verify=self._authorities() if local else True,
-                # httpx only limits connecting. Its other timeouts do not distinguish the beginning of an answer, and a
-                # custom transport may ignore them.
-                timeout=httpx.Timeout(None, connect=self._patience.connect),
-                # No limit, because a turn that waits for another turn's connection would be an invisible queue.
-                # Each request has a new connection. Bytes that a broken server or proxy leaves behind an answer would
-                # become the answer to the next request, and httpx does not report them. Servers also close idle
-                # connections without notice (llama.cpp after each reply), which loses a request. A new connection costs
-                # two or three round trips; a reply takes seconds.
-                limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-                follow_redirects=False,
-                # No cookies, which would let a server link the turns and sessions of a process.
-                cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
-                event_hooks={"response": [self._refuse_redirect]},
-            )
+            try:
+                client = self._new_client()
+            except _BAD_ENVIRONMENT as error:
+                problem = excerpt(str(error), self._endpoint.secrets).rstrip(".")
+                raise ModelError(
+                    f"no connection to {self._endpoint.shown_url}: {problem}. {_CHECK_ENVIRONMENT}",
+                    cause=Cause.REJECTED,
+                ) from error
             self._client.set(client)
         return client
+
+    def _new_client(self) -> "httpx.AsyncClient":
+        import httpx  # noqa: PLC0415
+
+        # A server on this machine is reached directly, whatever proxy the environment names.
+        local = self._endpoint.loopback
+        return httpx.AsyncClient(
+            transport=self._transport,
+            trust_env=not local,
+            verify=self._authorities() if local else True,
+            # httpx only limits connecting. Its other timeouts do not distinguish the beginning of an answer, and a
+            # custom transport may ignore them.
+            timeout=httpx.Timeout(None, connect=self._patience.connect),
+            # No limit, because a turn that waits for another turn's connection would be an invisible queue.
+            # Each request has a new connection. Bytes that a broken server or proxy leaves behind an answer would
+            # become the answer to the next request, and httpx does not report them. Servers also close idle
+            # connections without notice (llama.cpp after each reply), which loses a request. A new connection costs
+            # two or three round trips; a reply takes seconds.
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
+            follow_redirects=False,
+            # No cookies, which would let a server link the turns and sessions of a process.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
+            event_hooks={"response": [self._refuse_redirect]},
+        )
 
     def _authorities(self) -> ssl.SSLContext:
         """Return the authorities to trust, which the environment may name; none without TLS, as loading takes 20 ms."""

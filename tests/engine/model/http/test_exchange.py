@@ -35,6 +35,7 @@ MESSAGES = {
     "end": b'data: {"type": "message_stop"}\n\n',
     "alive": b'event: ping\ndata: {"type": "ping"}\n\n',
 }
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 # A piece of a body: what is said, or seconds of silence.
 Piece = str | float
 
@@ -219,3 +220,34 @@ def test_connection_error_gives_a_hint(error: Exception, cause: Cause, hint: str
 def test_an_error_without_words_is_named_and_no_secret_is_quoted() -> None:
     assert "http://host: ReadError. " in str(unreachable(httpx.ReadError(""), "http://host"))
     assert "sk-secret" not in str(unreachable(httpx.ConnectError("got sk-secret"), "http://host", ["sk-secret"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("ALL_PROXY", "socks4://127.0.0.1:9", "proxy"),
+        ("HTTPS_PROXY", "ftp://user:sk-secret@127.0.0.1:9", "proxy"),
+        ("SSL_CERT_FILE", "/no/such/file", "No such file"),
+        ("SSL_CERT_FILE", __file__, "no certificate"),
+        ("SSLKEYLOGFILE", "/no/such/folder/keys", "No such file"),
+    ],
+)
+def test_unusable_environment_is_named_and_not_retried(
+    name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in (*PROXIES, *map(str.lower, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv(name, value)
+
+    async def asked() -> ModelError:
+        async with OpenAIChat("m", base_url="https://host.invalid/v1") as model:
+            with pytest.raises(ModelError) as caught:
+                await anext(model.stream(ModelRequest((Message.user("hello"),))))
+        return caught.value
+
+    error = anyio.run(asked)
+    assert error.cause is Cause.REJECTED
+    assert words in str(error)
+    assert "Check the proxy and the certificates that the environment names (HTTP_PROXY, " in str(error)
+    assert name in str(error)
+    assert "sk-secret" not in str(error)
