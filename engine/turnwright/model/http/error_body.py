@@ -15,7 +15,7 @@ _WAITS: Final = ("retryDelay", "retry_after", "retry_after_seconds", "estimated_
 # The most reasons of a list, and the most characters of one reason, that are read.
 _REASONS: Final = 100
 _LONGEST: Final = 100_000
-_WORDS: Final = ("message", "detail", "error_description", "msg", "Message")
+_WORDS: Final = ("message", "detail", "error_description", "msg", "Message", "error")
 
 
 class ErrorBody(NamedTuple):
@@ -43,7 +43,7 @@ def understand(value: JsonValue) -> ErrorBody:
         return ErrorBody(words, wait=wait_in_words(words))
     inner = value.get("error") or _first(value.get("errors"))
     error = inner if isinstance(inner, dict) else value
-    words = next((text for text in _words_of(inner, error) if text), "")[:_LONGEST]
+    words = next(filter(None, _words_of(inner, error)), "")[:_LONGEST]
     names: set[str] = set()
     status = wait = None
     for source in _sources(value, error):
@@ -97,14 +97,18 @@ def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:
         yield inner
     for key in _WORDS:
         value = error.get(key)
-        if isinstance(value, list):
-            value = "; ".join(
-                str(item.get("msg", "")) if isinstance(item, dict) else str(item) for item in value[:_REASONS]
-            )
-        if isinstance(value, dict):
-            value = value.get("message")
-        if isinstance(value, str):
-            yield value
+        values = value[:_REASONS] if isinstance(value, list) else [value]
+        yield "; ".join(filter(None, map(_words_in, values)))
+
+
+def _words_in(value: JsonValue) -> str:
+    """Return the words of a message, which may be an object, such as FastAPI's with the place of the field (`loc`)."""
+    if not isinstance(value, dict):
+        return value if isinstance(value, str) else ""
+    words = next(filter(None, _words_of(None, value)), "")
+    place = value.get("loc")
+    field = ".".join(str(key) for key in place if key != "body") if isinstance(place, list) else ""
+    return f"{field}: {words}" if field and words else words
 
 
 def _first(value: JsonValue) -> JsonValue:

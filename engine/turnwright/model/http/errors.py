@@ -8,6 +8,7 @@ import codecs
 import contextlib
 import html
 import itertools
+import json
 import re
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -129,7 +130,8 @@ _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
 
 # OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
 # Qwen; then vLLM (twice), LiteLLM, TabbyAPI, Bedrock, Gemini, OpenAI about a message or the number of messages, and
-# gateways; last the words of GitHub Copilot, SGLang, NIM, Nova, watsonx, Volcengine and Databricks.
+# gateways; the words of GitHub Copilot, SGLang, NIM, Nova, watsonx, Volcengine and Databricks; last vLLM about the rest
+# that a long prompt leaves, Volcengine about pictures, and a code that a gateway quotes.
 _OVERFLOW: Final = re.compile(
     r"maximum context length|context window|context length|(?:available )?context size|prompt is too long"
     r"|exceed context limit|maximum prompt length|input token count|context the overflows|input is too long"
@@ -138,7 +140,8 @@ _OVERFLOW: Final = re.compile(
     r"|maximum model length|prompt \(length \d+\)|contextwindowexceeded|max_seq_len|too many total text bytes"
     r"|request payload size exceeds|invalid '(?:messages|input)\b[^']*': string too long"
     r"|invalid '(?:messages|input)': array too long"
-    r"|token limit exceeded|tokens too long|\b(?:prompt|input) (?:text|tokens?|length)\b[^.]{0,80}\bexceed",
+    r"|token limit exceeded|tokens too long|\b(?:prompt|input) (?:text|tokens?|length)\b[^.]{0,80}\bexceed"
+    r"|max_tokens must be at least 1, got -|exceed max message tokens|context_(?:length|window)_exceeded",
     re.IGNORECASE,
 )
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
@@ -243,7 +246,7 @@ def http_failure(
 def _read(text: str) -> ErrorBody:
     """Parse an error body: JSON, a stream of events with JSON, a web page or a text."""
     with contextlib.suppress(ValueError):
-        return understand(read_json(text))
+        return read_error(read_json(text))
     reader = EventReader()
     for event in itertools.chain(reader.feed(text.encode()), reader.close()):
         with contextlib.suppress(ValueError):
@@ -253,9 +256,17 @@ def _read(text: str) -> ErrorBody:
     return ErrorBody(without_tags(text))
 
 
+def read_error(error: JsonValue) -> ErrorBody:
+    """Parse the JSON of an error. In a form without a known message, all of it is the message."""
+    body = understand(error)
+    if body.words or not error:
+        return body
+    return body._replace(words=json.dumps(error, ensure_ascii=False)[:_MOST_WORDS])
+
+
 def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collection[str] = ()) -> ModelError:
     """Make the error for one inside a reply with HTTP status 200. `error` is its JSON, or a text."""
-    body = understand(error)
+    body = read_error(error)
     cause = classify(None, body)
     message = _write_sentence("the provider reported an error in its reply", body, cause, secrets)
     return _choose_kind(body)(message, cause=cause, status=body.status, retry_after=body.wait, partial=partial)

@@ -23,7 +23,7 @@ from turnwright.model.protocol import Delta, ModelError, ModelResponse
 from turnwright_states import Cause
 
 from .error_body import understand
-from .errors import NEXT_STEPS, excerpt, stream_failure, without_tags
+from .errors import NEXT_STEPS, excerpt, read_error, stream_failure, without_tags
 from .json_text import MAX_DEPTH, read_json
 from .reply_builder import Builder
 from .sse import MAX_EVENT, MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
@@ -343,7 +343,7 @@ class ReplyStream(ABC, Generic[B_co]):
                 return []
             self._whole = self._error is None and (self._whole or self._is_reply(first))
             return deltas
-        self._fail(f"{self._where} sent JSON that is not a {self.REPLY}{self._quote(understand(first).words)}")
+        self._fail(f"{self._where} sent JSON that is not a {self.REPLY}{self._quote(read_error(first).words)}")
         return []
 
     def _explain(self) -> None:

@@ -174,6 +174,9 @@ def test_the_body_may_say_more_than_the_status(status: int, error: JsonValue, ca
         "the size of the input text (9 tokens) exceeds the maximum tokens (8 tokens)",
         "Prompt length:9, max_tokens: 1 exceeds maximum 8",
         "Token limit exceeded",
+        "max_tokens must be at least 1, got -904.",
+        "Total tokens of image and text exceed max message tokens. Request id: 9",
+        "upstream said {'code': 'context_length_exceeded'}",
     ],
 )
 def test_context_overflow_is_known_by_the_message(words: str) -> None:
@@ -246,6 +249,9 @@ def test_an_error_inside_a_stream_is_understood_without_a_status(error: JsonValu
         {"detail": "Words"},
         {"detail": [{"loc": ["body"], "msg": "Words"}]},
         {"error": {"detail": {"message": "Words"}}},
+        {"error": {"error": {"message": "Words"}}},
+        {"message": {"detail": [{"type": "missing", "msg": "Words"}]}},
+        {"message": {"error": "Words"}},
         {"error": None, "message": "Words"},
         [{"error": {"message": "Words"}}],
         b"Words",
@@ -255,6 +261,29 @@ def test_an_error_inside_a_stream_is_understood_without_a_status(error: JsonValu
 )
 def test_provider_message_is_found_in_any_shape(body: JsonValue | bytes) -> None:
     assert str(failed(418, body)).startswith("http://host/v1 answered 418: Words. ")
+
+
+def test_a_field_that_fastapi_refuses_is_named() -> None:
+    """Mistral has its list inside the message."""
+    reasons: JsonValue = [
+        {"type": "extra_forbidden", "loc": ["body", "seed"], "msg": "Extra inputs are not permitted"},
+        {"type": "missing", "loc": ["body", "messages", 0, "content"], "msg": "Field required"},
+    ]
+    bodies: list[JsonValue] = [{"detail": reasons}, {"object": "error", "message": {"detail": reasons}}]
+    for body in bodies:
+        words = "answered 422: seed: Extra inputs are not permitted; messages.0.content: Field required. "
+        assert words in str(failed(422, body))
+
+
+@pytest.mark.parametrize("error", [{"faultstring": "Wörds"}, {"type": "odd"}, {"reasons": ["Wörds", 7]}])
+def test_an_error_in_an_unknown_form_is_quoted(error: JsonValue) -> None:
+    for body in (error, {"error": error}, [error]):
+        quoted = json.dumps(body, ensure_ascii=False)
+        assert f"answered 418: {quoted}. " in str(failed(418, body))
+    quoted = json.dumps({"error": error}, ensure_ascii=False)
+    assert f"in its reply: {quoted}. " in str(stream_failure({"error": error}, partial=ModelResponse()))
+    hidden = failed(418, {"odd": {"key": "sk-secret"}})
+    assert '{"odd": {"key": "[hidden]"}}' in str(hidden)
 
 
 @pytest.mark.parametrize("body", [b"", {}, [], None, {"error": {}}, {"error": {"message": 5}}, b"[" * 100_000])

@@ -158,6 +158,10 @@ class TestBodies:
         assert str(error).startswith("the server sent JSON that is not a chat completion")
         assert str(error).endswith(" Check the base URL and the account.")
 
+    def test_other_json_is_quoted(self) -> None:
+        wrapped: JsonValue = {"data": {"choices": []}}
+        assert f"not a chat completion: {json.dumps(wrapped)}. " in str(failure(json.dumps(wrapped).encode()))
+
     @pytest.mark.parametrize(
         "page", [b"<!doctype html><title>Hello</title>", b"Hello there, stranger", b"<p>Hello" * 9999]
     )
