@@ -11,7 +11,8 @@ from typing import Final
 # The largest decompressed piece, in bytes.
 _PIECE: Final = 64 * 1024
 _GZIP: Final = zlib.MAX_WBITS | 16
-_ZLIB_HEAD: Final = 2
+_HEAD: Final = 2
+_GZIP_HEAD: Final = b"\x1f\x8b"
 # Values of servers that do not compress: some name the charset, or `none`.
 _NONE: Final = frozenset({"", "identity", "none", "binary", "utf-8", "utf8"})
 _WINDOWS: Final = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": zlib.MAX_WBITS}
@@ -45,36 +46,41 @@ class Unpacker:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Decompress `data` in pieces of at most 64 KB. Uncompressed data is passed on unchanged.
 
-        The result must be iterated to its end before the next call. Data behind the end of the compressed data is
-        dropped. Raises `UnpackError` if the data is damaged.
+        The result must be iterated to its end before the next call. Behind the end of gzip's data more of it may
+        follow, as from servers that compress each event alone; other data there is dropped.
+        Raises `UnpackError` if the data is damaged.
         """
         if self._window is None:
             if data:
                 yield data
             return
-        if self._inflate is None:
-            data = self._head = self._head + data
-            if len(data) < _ZLIB_HEAD:
-                return
-            self._inflate = zlib.decompressobj(self._window if self._window == _GZIP else _window_of(data))
-        while not self._inflate.eof:
-            try:
-                piece = self._inflate.decompress(data, _PIECE)
-            except zlib.error as error:
-                raise UnpackError(f"the compressed body is damaged ({error})") from error
-            data = self._inflate.unconsumed_tail
-            if piece:
-                yield piece
-            if not data and len(piece) < _PIECE:
-                return
+        while data:
+            if self._inflate is None or self._inflate.eof:
+                data = self._head + data
+                self._head = data[:_HEAD]
+                if len(data) < _HEAD or (self._inflate and not (self._window == _GZIP and self._head == _GZIP_HEAD)):
+                    return
+                self._head = b""
+                self._inflate = zlib.decompressobj(self._window if self._window == _GZIP else _window_of(data))
+            while not self._inflate.eof:
+                try:
+                    piece = self._inflate.decompress(data, _PIECE)
+                except zlib.error as error:
+                    raise UnpackError(f"the compressed body is damaged ({error})") from error
+                data = self._inflate.unconsumed_tail
+                if piece:
+                    yield piece
+                if not (data or self._inflate.eof) and len(piece) < _PIECE:
+                    return
+            data = self._inflate.unused_data
 
     def close(self) -> None:
         """End the bytes. Raises `UnpackError` if that was too early."""
-        if self._head and (self._inflate is None or not self._inflate.eof):
+        if not self._inflate.eof if self._inflate else self._head:
             raise UnpackError("the compressed body ended too early")
 
 
 def _window_of(head: bytes) -> int:
     """Return the window of zlib. Many servers send raw `deflate`, without its header of two bytes."""
-    is_whole = head[0] & 15 == zlib.DEFLATED and int.from_bytes(head[:_ZLIB_HEAD], "big") % 31 == 0
+    is_whole = head[0] & 15 == zlib.DEFLATED and int.from_bytes(head[:_HEAD], "big") % 31 == 0
     return zlib.MAX_WBITS if is_whole else -zlib.MAX_WBITS

@@ -40,6 +40,22 @@ def test_compressed_data_is_unpacked_at_any_cuts(encoding: str, data: bytes, siz
     assert unpacked(encoding, *(packed[at : at + size] for at in range(0, len(packed), size))) == data
 
 
+@given(parts=st.lists(st.binary(max_size=50), max_size=5), size=st.integers(1, 100))
+def test_each_member_of_gzip_is_unpacked_at_any_cuts(parts: list[bytes], size: int) -> None:
+    """RFC 1952, section 2.2. Servers that compress each event alone send one member for each."""
+    packed = b"".join(map(gzip.compress, parts))
+    pieces = [packed[at : at + size] for at in range(0, len(packed), size)]
+    assert unpacked("gzip", *pieces) == b"".join(parts)
+    assert unpacked("gzip", *pieces, *([b"\x1f", b"rubbish"] if parts else [])) == b"".join(parts)
+
+
+@pytest.mark.parametrize("length", [3, 10, 25])
+def test_truncated_member_behind_another_is_an_error(length: int) -> None:
+    packed = gzip.compress(b"first")
+    with pytest.raises(UnpackError, match="too early"):
+        unpacked("gzip", packed + gzip.compress(bytes(range(100)))[:length])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 def test_large_output_is_unpacked_in_small_pieces(encoding: str) -> None:

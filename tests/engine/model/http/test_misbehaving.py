@@ -114,6 +114,7 @@ async def turn(client: Client, *answers: bytes, retries: int = 1) -> tuple[TurnR
         lambda good: OK + b"content-encoding: utf-8\r\n\r\n" + good,
         lambda good: GZIP + gzip.compress(good, mtime=0),
         lambda good: GZIP + gzip.compress(good, mtime=0)[:-4],
+        lambda good: GZIP + b"".join(gzip.compress(line, mtime=0) for line in good.splitlines(keepends=True)),
         lambda good: OK + b"content-encoding: deflate\r\n\r\n" + zlib.compress(good),
     ],
     ids=[
@@ -125,6 +126,7 @@ async def turn(client: Client, *answers: bytes, retries: int = 1) -> tuple[TurnR
         "no encoding",
         "gzip",
         "gzip without its end",
+        "gzip of each line",
         "deflate",
     ],
 )
