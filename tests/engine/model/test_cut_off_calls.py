@@ -1,5 +1,7 @@
 """Calls of replies that were cut off: one without complete arguments never runs, whatever model sent it."""
 
+from collections.abc import Callable
+
 import pytest
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse as PydanticResponse
@@ -9,10 +11,10 @@ from tests.engine.model.anthropic import test_stream as messages
 from tests.engine.model.openai_responses import events
 
 from turnwright import Agent, Engine, tool
-from turnwright.model import Model, ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright.model import Model, ModelError, ModelResponse, ResponseToolCall, ScriptedModel
 from turnwright.model.pydantic_ai.reply import whole_reply
 from turnwright.tools.tool import Tool
-from turnwright_states import Finish
+from turnwright_states import Cause, Finish
 
 Arguments = dict[str, JsonValue] | None
 
@@ -141,6 +143,28 @@ def test_an_unknown_reason_that_names_a_limit_cuts_the_text_off() -> None:
     ordinary: list[JsonValue] = ["stop", "EOS", "tool-calls", "", None, "all_done"]
     for end in ordinary:
         assert chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, end)).finish is Finish.STOP
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [("error", Cause.SERVER_ERROR), ("cancelled", Cause.INTERRUPTED), ("REQUEST_FAILED", Cause.SERVER_ERROR)],
+)
+def test_a_reason_that_names_a_failure_breaks_the_reply(reason: str, cause: Cause) -> None:
+    """Half an answer must not count as complete, so another attempt follows."""
+    replies: list[Callable[[], object]] = [
+        lambda: chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, reason)),
+        lambda: messages.reply(
+            messages.start(), messages.begin(0, "text"), messages.text(0, "Pay"), messages.end(reason)
+        ),
+        lambda: whole_reply(PydanticResponse([TextPart("Pay")], provider_details={"finish_reason": reason})),
+    ]
+    for reply in replies:
+        with pytest.raises(ModelError, match=reason) as caught:
+            reply()
+        assert caught.value.partial is not None
+        assert (caught.value.cause, caught.value.partial.text) == (cause, "Pay")
+    toxic = chunks.reply(chunks.chunk({"content": "Pay"}), chunks.chunk({}, "ERROR_TOXIC"))
+    assert toxic.finish is Finish.CONTENT_FILTER
 
 
 def test_a_reason_naming_a_fault_is_not_replaced() -> None:

@@ -11,7 +11,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_id, read_object, read_text
-from turnwright.model.http.reply_builder import Builder, finish_of, last_reason, may_be_cut_off, plain_reason
+from turnwright.model.http.reply_builder import Builder, fault_of, finish_of, last_reason, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, check_calls, mend
 from turnwright.model.protocol import (
     Delta,
@@ -21,7 +21,7 @@ from turnwright.model.protocol import (
     TextDelta,
     ToolCallDelta,
 )
-from turnwright_states import Usage
+from turnwright_states import Cause, Usage
 
 from .block_builder import OTHER, TOOL, BlockBuilder
 from .blocks import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of, text_blocks
@@ -148,6 +148,11 @@ class MessageBuilder(Builder):
     def finished(self) -> bool:
         """Whether a stop reason has come."""
         return bool(self._stop_reason)
+
+    @property
+    def broken(self) -> Cause | None:
+        """See `Builder.broken`."""
+        return fault_of(self._stop_reason)
 
     @property
     def hosted_blocks(self) -> list[Mapping[str, JsonValue] | None]:

@@ -25,6 +25,8 @@ FINISHES: Final = {
     "pause_turn": Finish.LENGTH,
     "content_filter": Finish.CONTENT_FILTER,
     "content_filtered": Finish.CONTENT_FILTER,
+    # Cohere.
+    "error_toxic": Finish.CONTENT_FILTER,
     "guardrail_intervened": Finish.CONTENT_FILTER,
     "refusal": Finish.CONTENT_FILTER,
     "sensitive": Finish.CONTENT_FILTER,
@@ -39,13 +41,10 @@ FINISHES: Final = {
     "spii": Finish.CONTENT_FILTER,
 }
 
-#: The finish reasons of a broken reply, and their causes: OpenRouter and Mistral, GLM, DeepSeek, vLLM and SGLang, and
-#: Gemini, which drops a call that it cannot parse.
-BROKEN: Final = {
-    "error": Cause.SERVER_ERROR,
-    "network_error": Cause.SERVER_ERROR,
+# The finish reasons of a broken reply, and their causes: DeepSeek, vLLM and SGLang, and Gemini, which drops a call that
+# it cannot parse.
+_BROKEN: Final = {
     "insufficient_system_resource": Cause.OVERLOADED,
-    "abort": Cause.INTERRUPTED,
     "function_call_filter": Cause.SERVER_ERROR,
     "malformed_function_call": Cause.SERVER_ERROR,
     "unexpected_tool_call": Cause.SERVER_ERROR,
@@ -62,6 +61,15 @@ _ENDED: Final = frozenset(
 
 # A word of these in an unknown finish reason names a limit: `token_limit`, `maxOutputReached`, `context_exceeded`.
 _LIMIT_WORDS: Final = ("length", "limit", "max", "exceed", "truncat", "window", "incomplete", "timeout", "timed")
+
+# A word of these in another finish reason names a failure: `error` (OpenRouter and Mistral), `network_error` (GLM),
+# `abort` (vLLM and SGLang), `cancelled`, `generation_failed`.
+_FAULT_WORDS: Final = {
+    "error": Cause.SERVER_ERROR,
+    "fail": Cause.SERVER_ERROR,
+    "abort": Cause.INTERRUPTED,
+    "cancel": Cause.INTERRUPTED,
+}
 
 # No reply costs more.
 _MOST_COST: Final = 1e9
@@ -82,6 +90,14 @@ def finish_of(reason: str) -> Finish:
     return FINISHES.get(plain) or (Finish.LENGTH if any(word in plain for word in _LIMIT_WORDS) else Finish.STOP)
 
 
+def fault_of(reason: str) -> Cause | None:
+    """Return the cause of a reply that broke off, if its finish reason says so."""
+    plain = plain_reason(reason)
+    if finish_of(reason) is not Finish.STOP:
+        return None
+    return _BROKEN.get(plain) or next((cause for word, cause in _FAULT_WORDS.items() if word in plain), None)
+
+
 def may_be_cut_off(reason: str) -> bool:
     """Whether a reply with this finish reason may have ended inside a call: at a limit, or for an unknown reason.
 
@@ -92,7 +108,7 @@ def may_be_cut_off(reason: str) -> bool:
 
 def last_reason(earlier: str, reason: str) -> str:
     """Return which of two finish reasons of one reply counts: the last, unless an earlier one says what went wrong."""
-    is_wrong = finish_of(earlier) is not Finish.STOP or plain_reason(earlier) in BROKEN
+    is_wrong = finish_of(earlier) is not Finish.STOP or fault_of(earlier) is not None
     return earlier if is_wrong or not reason else reason
 
 
@@ -117,6 +133,11 @@ class Builder(ABC):
     @abstractmethod
     def finished(self) -> bool:
         """Whether the provider has sent the finish reason."""
+
+    @property
+    def broken(self) -> Cause | None:
+        """The cause of a reply that broke off, if its finish reason says so."""
+        return None
 
     @property
     def progress(self) -> int:

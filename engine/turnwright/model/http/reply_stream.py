@@ -197,7 +197,7 @@ class ReplyStream(ABC, Generic[B_co]):
         return self._builder.reported
 
     def _is_complete(self) -> bool:
-        return self._error is None and (self._whole or self._builder.finished)
+        return self._error is None and (self._whole or self._builder.finished) and self._builder.broken is None
 
     @abstractmethod
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:
@@ -347,7 +347,10 @@ class ReplyStream(ABC, Generic[B_co]):
         return []
 
     def _explain(self) -> None:
-        if (
+        if self._builder.broken is not None:
+            reason = self._builder.reply().finish_reason
+            self._fail(f"{self._where} broke its reply off: the {self.REASON} was {reason!r}", self._builder.broken)
+        elif (
             self._last is not None
             or self._kind in {None, "body"}
             or not self._head.strip()

@@ -10,7 +10,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_count, read_index
-from turnwright.model.http.reply_builder import BROKEN, Builder, finish_of, last_reason, may_be_cut_off, plain_reason
+from turnwright.model.http.reply_builder import Builder, fault_of, finish_of, last_reason, may_be_cut_off
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
 from turnwright_states import Cause, Usage
@@ -160,8 +160,8 @@ class ReplyBuilder(Builder):
 
     @property
     def broken(self) -> Cause | None:
-        """The cause and message of a broken reply, if only its finish reason says so."""
-        return BROKEN.get(plain_reason(self._main.finish_reason)) if self._main else None
+        """See `Builder.broken`."""
+        return fault_of(self._main.finish_reason) if self._main else None
 
     @property
     def refusal(self) -> str:

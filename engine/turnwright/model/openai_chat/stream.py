@@ -51,9 +51,6 @@ class ChatStream(ReplyStream[ReplyBuilder]):
         deltas = super().end()
         return [*deltas, TextDelta(self._builder.refusal)] if self._builder.refusal else deltas
 
-    def _is_complete(self) -> bool:
-        return super()._is_complete() and self._builder.broken is None
-
     def _put(self, event: str, chunk: dict[str, JsonValue]) -> list[Delta]:  # noqa: ARG002 (chunks have no kinds)
         return self._builder.add(chunk)
 
@@ -69,14 +66,6 @@ class ChatStream(ReplyStream[ReplyBuilder]):
     def _sources(self, chunk: dict[str, JsonValue]) -> Iterable[JsonValue]:
         choices = chunk.get("choices")
         return (chunk, *_faults(chunk), *(choices if isinstance(choices, list) else ()))
-
-    def _explain(self) -> None:
-        cause = self._builder.broken
-        if cause is None:
-            super()._explain()
-        else:
-            word = self._builder.reply().finish_reason
-            self._fail(f"{self._where} broke its reply off: the finish reason was {word!r}", cause)
 
 
 def _faults(chunk: dict[str, JsonValue]) -> Iterator[JsonValue]:

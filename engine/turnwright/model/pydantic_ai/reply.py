@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from pydantic_ai.usage import RequestUsage
 
 from turnwright.model.http.json_text import read_count, whole_object
-from turnwright.model.http.reply_builder import BROKEN, finish_of, may_be_cut_off, plain_reason
+from turnwright.model.http.reply_builder import fault_of, finish_of, may_be_cut_off, plain_reason
 from turnwright.model.http.text_buffer import (
     MAX_ARGUMENTS,
     MAX_CHUNKS,
@@ -142,7 +142,7 @@ def whole_reply(response: pai.ModelResponse, first: float | None = None) -> Mode
         raise ModelError(f"{why}. Switch that off in the settings.", cause=Cause.REJECTED, partial=reply)
     if response.state != "complete":
         raise ModelError("the stream ended before the reply did", cause=Cause.INTERRUPTED, partial=reply)
-    cause = BROKEN.get(_reason(response))
+    cause = fault_of(_reason(response))
     if cause is not None:
         reason = f" ({reply.finish_reason})" if reply.finish_reason else ""
         raise ModelError(f"the provider could not finish its reply{reason}", cause=cause, partial=reply)

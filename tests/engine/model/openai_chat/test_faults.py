@@ -76,6 +76,10 @@ class TestErrors:
             ("network_error", Cause.SERVER_ERROR),
             ("insufficient_system_resource", Cause.OVERLOADED),
             ("abort", Cause.INTERRUPTED),
+            ("CANCELLED", Cause.INTERRUPTED),
+            ("user_cancel", Cause.INTERRUPTED),
+            ("generation_failed", Cause.SERVER_ERROR),
+            ("internalError", Cause.SERVER_ERROR),
         ],
     )
     @pytest.mark.parametrize("done", [True, False])
