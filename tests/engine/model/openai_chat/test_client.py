@@ -11,6 +11,7 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
+from turnwright import Agent, Engine
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ToolSpec
 from turnwright.model.capabilities import Capabilities
@@ -307,6 +308,26 @@ class TestFailures:
         assert error.retry_after == 7
         error = await failure(model(httpx.Response(429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})))
         assert error.retry_after == 0
+
+    @pytest.mark.parametrize(
+        ("header", "low", "high"),
+        [
+            ("1000000000", 120, 120),
+            ("Fri, 31 Dec 9999 23:59:59 GMT", 120, 120),
+            ("119.5", 119.5, 119.5),
+            ("-1000000000", 0, 0.5),
+            ("NaN", 0, 0.5),
+            ("9" * 400, 0, 0.5),
+        ],
+    )
+    async def test_turn_waits_at_most_two_minutes(self, header: str, low: float, high: float) -> None:
+        busy = httpx.Response(429, headers={"Retry-After": header})
+        answers = iter([busy, httpx.Response(200, content=sse(chunk({"content": "hi"}, "stop")))])
+        client = model(lambda _: next(answers))
+        begin = anyio.current_time()
+        turn = await Engine(model=client, clock=anyio.current_time).run(Agent(name="a"), "hello")
+        assert turn.text == "hi"
+        assert low <= anyio.current_time() - begin <= high + 0.01
 
     @pytest.mark.parametrize(
         ("lost", "cause", "words"),
