@@ -207,16 +207,20 @@ class TurnExistsError(StoreError):
 class UnreadableTurnError(StoreError):
     """The row, the journal or the inbox of one turn is damaged. The other turns are not affected.
 
-    `where` names the store, if it is known. `why` says what is damaged.
+    `where` names the store, if it is known. `why` says what is damaged. `can_end`: the turn cannot continue, and still
+    be shown and aborted.
     """
 
-    def __init__(self, turn: str, why: str, *, where: str = "") -> None:
-        super().__init__(
-            f"{f'{where}: ' if where else ''}turn {turn}: {why}: read it with the release that wrote it; if it is"
-            " damaged, restore a copy of the store or delete the turn"
+    def __init__(self, turn: str, why: str, *, where: str = "", can_end: bool = False) -> None:
+        remedy = (
+            "read it with the release that wrote it; if it is damaged, restore a copy of the store or delete the turn"
         )
+        if can_end:
+            remedy = f"restore a copy of the store, or end the turn as it is (`turnwright abort {turn}`) or delete it"
+        super().__init__(f"{f'{where}: ' if where else ''}turn {turn}: {why}: {remedy}")
         self.turn = turn
         self.why = why
+        self.can_end = can_end
 
 
 class StoreReplacedError(StoreError):

@@ -114,28 +114,27 @@ class TurnMachine:
     def resume(cls, facts: Iterable[f.Fact], *, chart: Chart = CHART, verify: bool = False) -> "TurnMachine":
         """Resume a turn from its facts, in the order of the journal. No guard is evaluated again.
 
-        With `verify`, which a driver needs and a reader does not, the facts must also lead to the state of their last
-        hash, so that a turn does not continue after a fact was changed, added, moved or lost.
+        With `verify`, which a driver needs and a reader does not, each fact must also lead to the state of its hash, so
+        that a turn does not continue after a fact was changed, added, moved or lost. Hashes of another chart differ.
 
         Raises `InvalidJournalError` for an empty journal, for one that does not begin with its only `turn_started`, and
         for facts after the end.
         """
         turn = Turn()
-        seq = hash_seq = 0
-        if verify:
-            facts = [*facts]
-            hash_seq = _find_last_hash(facts)
+        seq = 0
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
                 raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with its only turn_started")
             if turn.state.outcome is not None:
                 raise InvalidJournalError(seq, f"{fact.kind}: the turn had already ended ({turn.state.outcome})")
+            if isinstance(fact, f.TurnStarted):
+                verify = verify and fact.chart == VERSION
             try:
-                follows = not 0 < hash_seq < seq or turn.may_derive(fact)
+                follows = not verify or turn.may_take(fact)
                 turn.apply(fact)
             except KeyError as error:
                 raise InvalidJournalError(seq, f"{fact.kind} names {error}, which no earlier fact made") from None
-            if not follows or (seq == hash_seq and turn.digest() != fact.hash):
+            if not follows or (verify and fact.hash and turn.digest() != fact.hash):
                 raise InvalidJournalError(seq, f"{fact.kind}: {_CHANGED}")
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
@@ -1211,10 +1210,3 @@ def _approver_problem(event: AnsweredInput, interrupt: f.InterruptRecord) -> str
     if event.by in interrupt.approved_by:
         return f"it needs another approver: {event.by} has approved"
     return "" if event.arguments is None else "several people approve the same arguments: reject instead"
-
-
-def _find_last_hash(facts: Sequence[f.Fact]) -> int:
-    """Return the number of the last fact with a hash, from 1; 0 for a journal of another chart, whose hashes differ."""
-    if not facts or not isinstance(facts[0], f.TurnStarted) or facts[0].chart != VERSION:
-        return 0
-    return max((seq for seq, fact in enumerate(facts, start=1) if fact.hash), default=0)

@@ -19,9 +19,9 @@ from msgspec.structs import replace
 from . import facts as f
 from .call import Call, CallState
 from .counters import Counters
-from .doom import make_round
+from .doom import call_key, make_round
 from .effects import REFILLS, RUN
-from .inputs import CallStatus, Decision, Finish, InterruptKind, Usage
+from .inputs import DECISIONS, CallStatus, Decision, Finish, InterruptKind, Usage
 from .limits import Limits, LimitThresholds
 from .payload import FrozenDict, plain, text_of
 from .reasons import Cause, EndReason
@@ -289,17 +289,37 @@ class Turn:
         """Return the calls of the batch without a result, in call order."""
         return [call for call in self.batch.values() if call.state is not CallState.SETTLED]
 
-    def may_derive(self, fact: f.Fact) -> bool:
-        """Return whether a fact without a hash may be next: it follows from the one before, without another input."""
+    def may_take(self, fact: f.Fact) -> bool:
+        """Return whether a machine may have written this fact next, as far as its hash does not show.
+
+        Time does not go back, a key is that of its call, a question is about its call, an answer fits its question, and
+        a call settles once. A fact without a hash has only values that follow from the facts before it.
+        """
+        if fact.elapsed < self.elapsed:
+            return False
         match fact:
-            case f.StepFinished():
-                return self.state in (State.TOOL_EXEC, State.REVIEW) and not self.open_calls()
             case f.StepStarted():
-                return self.state is State.CHECK
-            case f.CallStarted():
-                return self.batch[fact.call].state is CallState.READY
+                return (self.state, fact.state, fact.number) == (State.CHECK, State.STREAM, self.counters.steps + 1)
+            case f.StepFinished(hash=""):
+                follows = fact.state is State.CHECK and self.state in {State.TOOL_EXEC, State.REVIEW}
+                return follows and fact.number == self.counters.steps and not self.open_calls()
+            case f.CallStarted(hash=""):
+                is_plain = fact.attempt == 1 and fact.arguments is None and fact.child is None and not fact.decisions
+                return is_plain and fact.state is self.state and self.batch[fact.call].state is CallState.READY
+            case f.ModelReplied():
+                follows = all(
+                    call.own_key or not call.key or call.key == call_key(call.name, call.arguments, call.raw, None)
+                    for call in fact.calls
+                )
+            case f.CallSettled():
+                follows = self.batch[fact.call].state is not CallState.SETTLED
+            case f.CallWaiting():
+                follows = all(interrupt.call == fact.call for interrupt in fact.interrupts)
+            case f.Answered():
+                follows = fact.decision in DECISIONS[self.interrupts[fact.interrupt].kind]
             case _:
-                return False
+                follows = True
+        return follows and bool(fact.hash)
 
     def apply(self, fact: f.Fact) -> None:
         """Apply one fact. Nothing is checked here, so it must follow from the facts before."""

@@ -1,6 +1,6 @@
 """Starting, feeding, copying and resuming a turn (docs/rules.md#core)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -388,6 +388,41 @@ def test_added_result_without_a_hash_is_refused(begin: "Begin") -> None:
     assert TurnMachine.resume([*turn.facts, forged_result]).state is State.TOOL_EXEC
     with pytest.raises(InvalidJournalError, match="fact 4 of the journal: call_settled: the turn is not in the state"):
         TurnMachine.resume([*turn.facts, forged_result], verify=True)
+
+
+def forged(journal: Sequence[facts.Fact], place: int, **changes: object) -> list[facts.Fact]:
+    """The journal in which the fact at an index has other values."""
+    return [*journal[:place], replace(journal[place], **changes), *journal[place + 1 :]]
+
+
+def test_fact_that_no_machine_writes_is_refused(begin: "Begin") -> None:
+    """Also where neither its own hash nor a later one depends on what was changed."""
+    turn = begin()
+    turn.clock = 1.0
+    turn.feed(ModelRepliedInput(calls=(LOOK, LOOK), usage=Usage(), starts=True))
+    turn.feed(CallSettledInput(call="call00001"))
+    turn.wait("call00002")
+    _, _, reply, _, _, result, waiting, paused = journal = turn.facts
+    assert isinstance(reply, facts.ModelReplied)
+    assert isinstance(waiting, facts.CallWaiting)
+    calls = reply.calls[0], replace(reply.calls[1], arguments={"path": "/etc/passwd"})
+    another_call = replace(waiting.interrupt, call="call00001")
+    for forgery, place in (
+        (forged(journal, 0, hash="00000000"), 1),
+        (forged(journal, 0, elapsed=-1.0), 1),
+        (forged(journal, 1, state=State.PAUSED)[:2], 2),
+        (forged(journal, 1, number=2)[:2], 2),
+        (forged(journal, 2, calls=calls), 3),
+        (forged(journal, 3, attempt=2)[:4], 4),
+        (forged(journal, 3, arguments={"path": "/etc/passwd"})[:4], 4),
+        ([*journal[:6], result, waiting, paused], 7),
+        (forged(journal, 6, interrupt=another_call), 7),
+        (forged(journal, 7, elapsed=0.5), 8),
+        ([replace(fact, hash="") for fact in journal], 1),
+    ):
+        TurnMachine.resume(forgery)
+        with pytest.raises(InvalidJournalError, match=f"fact {place} of the journal: .*: the turn is not in the state"):
+            TurnMachine.resume(forgery, verify=True)
 
 
 def test_hashes_of_another_chart_are_not_compared(begin: "Begin") -> None:

@@ -1,5 +1,6 @@
 """Ends turns that nobody drives, without their tools and models."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -25,6 +26,7 @@ from .message_history import EarlierJournals
 from .result import TurnResult, result_of
 from .turn_journal import JournalFold, Listeners, TurnJournal, first_fact
 
+_LOG = logging.getLogger(__name__)
 #: Seconds between two tries to end a sub-agent's turn that another driver holds.
 _PATIENCE: Final = 0.05
 
@@ -122,7 +124,15 @@ async def _hold_turn(
     """Open a claimed turn, and release it. A crash is left to the next driver unless the turn ends here."""
     has_crashed = claim.crashed
     try:
-        journal = await TurnJournal.open(store, claim, listeners, fold=fold)
+        try:
+            journal = await TurnJournal.open(store, claim, listeners, fold=fold)
+        except UnreadableTurnError as error:
+            if not error.can_end:
+                raise
+            # Nothing of it runs any more, so it may end though it may not continue.
+            _LOG.warning("turn %s is ended as it is: %s", claim.turn, error.why, extra={"turn": claim.turn})
+            fold = JournalFold.to_end(claim.turn, await store.facts(claim.turn))
+            journal = await TurnJournal.open(store, claim, listeners, fold=fold)
         with going_on(claim.turn), journal.observer or nullcontext():
             yield journal
         has_crashed = has_crashed and journal.machine.turn.state.outcome is None

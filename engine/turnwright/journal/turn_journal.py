@@ -20,7 +20,18 @@ from turnwright.status import limit_reached
 from turnwright.store import Claim, InboxItem, Status, Store
 from turnwright.transcript.events import StreamEvent, event_of
 from turnwright.transcript.transcript import Transcript, reading
-from turnwright_states import AnsweredInput, CallStartedInput, EndReason, Input, State, SteeredInput, Turn, TurnMachine
+from turnwright_states import (
+    AbortInput,
+    AnsweredInput,
+    CallStartedInput,
+    EndReason,
+    Input,
+    InvalidJournalError,
+    State,
+    SteeredInput,
+    Turn,
+    TurnMachine,
+)
 from turnwright_states.facts import Fact, ModelReplied, Paused, StepStarted, Stopping, TurnStarted
 from turnwright_states.state import FINAL
 
@@ -87,8 +98,9 @@ class Listeners(Protocol):
 class JournalFold:
     """A turn's journal, read once and folded: for checks before driving, and then for the driver.
 
-    `facts` are (seq, fact) pairs, oldest first. `machine` is the machine that made them, if it is at hand. With
-    `keep_facts` the driver adds the facts that it writes. Raises `UnreadableTurnError` for an invalid journal.
+    `facts` are (seq, fact) pairs, oldest first. `machine` is the machine that made them, if it is at hand; else each of
+    them must lead to the state of its hash. With `keep_facts` the driver adds the facts that it writes. Raises
+    `UnreadableTurnError` for an invalid journal.
     """
 
     __slots__ = (
@@ -114,18 +126,25 @@ class JournalFold:
         self.keep_facts = keep_facts
         self.started = first_fact(turn_id, facts)
         with reading(turn_id):
-            self.machine = machine or TurnMachine.resume((fact for _, fact in facts), verify=True)
+            self.machine = machine or _resume_verified(turn_id, facts)
             self.transcript = Transcript.following(self.machine.turn, facts)
         self.seq = facts[-1][0]
-        if self.seq != len(facts):
-            raise UnreadableTurnError(
-                turn_id, f"its journal has {len(facts)} facts, and the last one is fact {self.seq}"
-            )
 
     @classmethod
     async def read(cls, store: Store, turn_id: str, *, keep_facts: bool = False) -> "JournalFold":
         """Read a turn's journal. Raises `TurnNotFoundError` and `StoreError`."""
         return cls(turn_id, await store.facts(turn_id), keep_facts=keep_facts)
+
+    @classmethod
+    def to_end(cls, turn_id: str, facts: Sequence[tuple[int, Fact]]) -> "JournalFold":
+        """Fold the journal of a turn that is only ended: its facts are trusted, as readers do.
+
+        Raises `UnreadableTurnError` if a machine cannot end the turn that they describe.
+        """
+        with reading(turn_id):
+            fold = cls(turn_id, facts, TurnMachine.resume(fact for _, fact in facts))
+            fold.machine.copy().feed(AbortInput())
+        return fold
 
     async def catch_up(self, store: Store) -> None:
         """Read what was written since."""
@@ -474,6 +493,22 @@ def _log_facts(turn_id: str, facts: Sequence[Fact], turn: Turn) -> None:
 def unsigned(fact: Fact) -> Fact:
     """Return a fact without signed reasoning, which only the model that wrote it accepts."""
     return replace(fact, reasoning_details=()) if isinstance(fact, ModelReplied) else fact
+
+
+def _resume_verified(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnMachine:
+    """Return the machine of a turn that may continue. Raises `UnreadableTurnError` for a damaged journal."""
+    try:
+        machine = TurnMachine.resume((fact for _, fact in facts), verify=True)
+        if facts[-1][0] == len(facts):
+            return machine
+        why = f"its journal has {len(facts)} facts, and the last one is fact {facts[-1][0]}"
+    except InvalidJournalError as error:
+        why = str(error)
+    try:
+        JournalFold.to_end(turn_id, facts)
+    except UnreadableTurnError:
+        raise UnreadableTurnError(turn_id, why) from None
+    raise UnreadableTurnError(turn_id, why, can_end=True)
 
 
 def first_fact(turn_id: str, facts: Sequence[tuple[int, Fact]]) -> TurnStarted:

@@ -302,9 +302,24 @@ BREAKS: Final = {
         "UPDATE facts SET payload = replace(payload, '\"PAUSED\"', '\"CHECK\"') WHERE kind = 'paused'",
         f"fact 5 of the journal: paused: {CHANGED}",
     ),
+}
+#: What happened to a journal that a machine can still end.
+DAMAGES_TO_END: Final = {
     "renumbered": (
         "UPDATE facts SET seq = 9 WHERE kind = 'paused'",
         "its journal has 5 facts, and the last one is fact 9",
+    ),
+    "without a fact": (
+        "DELETE FROM facts WHERE seq = 2 AND turn = {turn}",
+        f"fact 2 of the journal: model_replied: {CHANGED}",
+    ),
+    "other arguments": (
+        """UPDATE facts SET payload = replace(payload, '"arguments":{{}}', '"arguments":{{"a":1}}') WHERE seq = 3""",
+        f"fact 3 of the journal: model_replied: {CHANGED}",
+    ),
+    "an earlier hash": (
+        """UPDATE facts SET payload = replace(payload, '"hash":"', '"hash":"f') WHERE seq = 1""",
+        f"fact 1 of the journal: turn_started: {CHANGED}",
     ),
 }
 
@@ -317,6 +332,25 @@ def test_broken_journal_is_not_aborted_and_can_be_deleted(event: str, samples: S
     with pytest.raises(UnreadableTurnError, match=f"turn {samples.paused}: {message}"):
         raised(file, "abort", samples.paused)
     assert run(file, "delete", samples.paused) == f"turn {samples.paused}: deleted\n"
+
+
+@pytest.mark.parametrize("event", DAMAGES_TO_END)
+def test_damaged_turn_does_not_continue_and_can_be_ended(event: str, samples: Samples, tmp_path: Path) -> None:
+    """The error names the command that ends the turn. Afterwards it is shown, and `replay` still names the damage."""
+    file = tmp_path / "turns.db"
+    statement, message = DAMAGES_TO_END[event]
+    damaged(samples, file, statement.format(turn=TURN.format(samples.paused)), single=True)
+    remedy = f"end the turn as it is \\(`turnwright abort {samples.paused}`\\)"
+
+    async def answer() -> None:
+        async with engine_on(file) as engine:
+            with pytest.raises(UnreadableTurnError, match=f"turn {samples.paused}: {message}.*{remedy}"):
+                await engine.resume(samples.paused, {"approval-1": True})
+
+    anyio.run(answer)
+    assert run(file, "abort", samples.paused) == f"turn {samples.paused}: aborted\n"
+    assert "outcome:  aborted: aborted" in run(file, "show", samples.paused)
+    assert run(file, "replay", samples.paused).startswith("violated: fact ")
 
 
 @pytest.mark.anyio
