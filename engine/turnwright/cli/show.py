@@ -88,12 +88,13 @@ def show(
             raise ConfigError(f"--as-test prints a file: leave out {'--journal' if journal else '--json'}")
         _print_test(use_store(store, partial(_read_incident, turn=turn)))
         return
-    result, facts, below, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
-    turn_start = first_fact(turn, facts)
     if journal:
+        facts = use_store(store, lambda turn_store: turn_store.facts(turn))
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
             echo(line)
         return
+    result, facts, below, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
+    turn_start = first_fact(turn, facts)
     rules = read_rules(fact for _, fact in facts)
     if as_json:
         echo_json(

@@ -3,6 +3,7 @@
 One turn is damaged at a time. Reading it raises an error that names the damage, and the other turns go on.
 """
 
+import json
 import logging
 import shutil
 import sqlite3
@@ -292,6 +293,10 @@ def test_turn_with_renamed_calls_yields_no_test(samples: Samples, tmp_path: Path
     for command_line in (("show", samples.ended), ("show", samples.ended, "--as-test")):
         with pytest.raises(UnreadableTurnError, match=message):
             raised(file, *command_line)
+    # The facts can be read and saved all the same, as the runbook says.
+    saved = run(file, "show", samples.ended, "--journal", "--json")
+    assert json.loads(saved.splitlines()[3])["call"] == "call00009"
+    assert "call_started" in run(file, "show", samples.ended, "--journal")
 
 
 CHANGED: Final = r"the turn is not in the state of its hash, so a fact up to here was changed, added, moved or lost"
