@@ -178,7 +178,7 @@ def writable(text: str, subject: str = "the message") -> str:
 def _read(item: InboxItem) -> dict[str, object]:
     try:
         fields: object = json.loads(item.payload)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return fields if isinstance(fields, dict) else {}
 

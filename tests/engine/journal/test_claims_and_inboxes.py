@@ -10,7 +10,7 @@ from turnwright import Agent, Engine, UnreadableTurnError, tool
 from turnwright.journal.answers import Answer, answer_item
 from turnwright.journal.inbox import abort_item, steer_item
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.store import AbandonedDrivers, Claim, InboxItem, SqliteStore, Status
+from turnwright.store import AbandonedDrivers, Claim, InboxItem, InboxKind, MemoryStore, SqliteStore, Status
 from turnwright.store.protocol import NONE_ABANDONED
 from turnwright_states import Decision, Outcome
 from turnwright_states.facts import Answered, Fact, TurnEnded
@@ -31,6 +31,24 @@ async def test_damaged_item_stops_a_resumed_turn_before_the_model_call(tmp_path:
         with pytest.raises(UnreadableTurnError, match="kind is damaged"):
             await engine.resume(turn)
         assert model.requests == []
+
+
+@pytest.mark.parametrize("payload", ["no JSON", "[]", "[" * 100_000])
+async def test_item_of_another_program_that_is_no_object_is_dropped(payload: str) -> None:
+    """It holds up neither its own turn nor others."""
+
+    @tool(needs_approval=True)
+    async def erase() -> str:
+        return "erased"
+
+    lines = asks_for(("erase", {})), "Other.", "Done."
+    async with Engine(model=ScriptedModel(*lines), tools=[erase], store=MemoryStore()) as engine:
+        turn, other = (await engine.run(AGENT, "hi")).id, await engine.submit(AGENT, "hi")
+        for kind, item in (InboxKind.ANSWER, "answer:approval-1"), (InboxKind.STEER, "steer:1"):
+            await engine.store.post(InboxItem(turn, item, kind, payload))
+        recovered = {result.id: result.outcome for result in await engine.recover()}
+        assert recovered == {turn: None, other: Outcome.FINISHED}
+        assert (await engine.resume(turn, {"approval-1": True})).outcome is Outcome.FINISHED
 
 
 async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path) -> None:
