@@ -292,6 +292,17 @@ async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
         await store.facts("t1")
 
 
+async def test_missing_table_raises_store_error_with_a_remedy(bench: SqliteBench) -> None:
+    store, draft = await bench.open(), Written()
+    await store.release(await draft.create(store))
+    await store.aclose()
+    with closing(sqlite3.connect(bench.path)) as db:
+        db.execute("DROP TABLE facts")
+    store = await bench.open()
+    with pytest.raises(StoreError, match="no such table: facts: its tables are not those of this release: restore a"):
+        await store.facts("t1")
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
 async def test_read_only_file_is_readable(bench: SqliteBench) -> None:
     """And a write fails with the reason."""
