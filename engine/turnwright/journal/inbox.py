@@ -34,9 +34,10 @@ def abort_item(turn: str) -> InboxItem:
 
 def steer_item(turn: str, text: str) -> InboxItem:
     """Make a message to a running turn. Raises `ConfigError` for a blank text, or one that is not Unicode."""
+    text = writable(text)
     if not text.strip():
         raise ConfigError("the message to the turn is blank")
-    return InboxItem(turn, f"steer:{TOKENS.get()(6)}", InboxKind.STEER, json.dumps({"text": writable(text)}))
+    return InboxItem(turn, f"steer:{TOKENS.get()(6)}", InboxKind.STEER, json.dumps({"text": text}))
 
 
 def to_answered_input(item: InboxItem, elapsed: float) -> AnsweredInput | None:

@@ -3,10 +3,11 @@
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from turnwright import Agent, Engine, UnreadableTurnError, tool
+from turnwright import Agent, ConfigError, Engine, UnreadableTurnError, tool
 from turnwright.journal.answers import Answer, answer_item
 from turnwright.journal.inbox import abort_item, steer_item
 from turnwright.model import ScriptedModel, asks_for
@@ -49,6 +50,12 @@ async def test_item_of_another_program_that_is_no_object_is_dropped(payload: str
         recovered = {result.id: result.outcome for result in await engine.recover()}
         assert recovered == {turn: None, other: Outcome.FINISHED}
         assert (await engine.resume(turn, {"approval-1": True})).outcome is Outcome.FINISHED
+
+
+@pytest.mark.parametrize("message", [None, 5, ["x"], b"x", "\ud800", " "])
+def test_message_that_is_no_text_is_refused(message: object) -> None:
+    with pytest.raises(ConfigError, match="the message"):
+        steer_item("t1", cast("str", message))
 
 
 async def test_timely_answer_after_the_claim_precedes_the_expiry(tmp_path: Path) -> None:
