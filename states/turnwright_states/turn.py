@@ -96,7 +96,7 @@ class Turn:
     #: Whether the app must authorize each answer.
     restricted: bool = False
     #: A checksum of what decides later and is in no count: limits that are not the defaults, rules, the names of hooks
-    #: and guardrails, tools of the client, the terms of waits, and given results; 0 without any.
+    #: and guardrails, tools of the client, the terms of waits, and what hooks and people gave calls; 0 without any.
     terms: int = 0
     #: The limits that have had a notice, in alphabetical order.
     noticed: tuple[str, ...] = ()
@@ -459,6 +459,7 @@ class Turn:
         call.attempt = fact.attempt
         if fact.arguments is not None:
             call.arguments = fact.arguments
+            self._bind(fact.arguments)
         call.state = CallState.STARTED
         if self.rules is not None and is_first:
             self.rules.started(call.id, call.name, call.arguments)
@@ -519,6 +520,7 @@ class Turn:
         call.state, call.crash_paid, call.kept = CallState.WAITING, False, fact.interrupt.kept
         if fact.changed is not None:
             call.arguments = fact.changed
+            self._bind(fact.changed)
         for interrupt in fact.interrupts:
             self._ask(interrupt)
 
@@ -560,8 +562,8 @@ class Turn:
             if fact.decision is Decision.APPROVE and interrupt.id not in still_open and not interrupt.forwarded:
                 call.approved_rules += tuple(verdict.rule for verdict in interrupt.rules)
             call.has_result = fact.given is not None and not interrupt.forwarded
-            if fact.given is not None:
-                self._bind(fact.given)
+            if fact.given is not None or fact.decision is Decision.REPLY:  # the call continues with it
+                self._bind(fact.text if fact.given is None else fact.given)
             if fact.arguments is not None and not interrupt.forwarded:
                 call.arguments = fact.arguments
         elif go_on:

@@ -425,6 +425,26 @@ def test_fact_that_no_machine_writes_is_refused(begin: "Begin") -> None:
             TurnMachine.resume(forgery, verify=True)
 
 
+def test_values_that_hooks_and_people_gave_calls_are_not_forged(begin: "Begin") -> None:
+    """The calls continue with these values, also after a crash."""
+    turn = begin()
+    turn.reply("look", "mail", "ask")
+    turn.feed(CallStartedInput(call="call00001", arguments={"path": "b"}))
+    approval, question = InterruptKind.APPROVAL, InterruptKind.QUESTION
+    turn.feed(CallWaitingInput(call="call00002", interrupt_kind=approval, changed={"to": "ann"}))
+    turn.feed(CallWaitingInput(call="call00003", interrupt_kind=question))
+    turn.feed(CallSettledInput(call="call00001"))
+    turn.feed(AnsweredInput(interrupt="question-1", decision=Decision.REPLY, text="5 dollars"))
+    for place, change in (
+        (3, {"arguments": {"path": "/etc/passwd"}}),
+        (4, {"changed": {"to": "eve"}}),
+        (8, {"text": "5,000 dollars"}),
+    ):
+        forgery = forged(turn.facts, place, **change)
+        with pytest.raises(InvalidJournalError, match=f"fact {place + 1} of the journal"):
+            TurnMachine.resume(forgery, verify=True)
+
+
 def test_hashes_of_another_chart_are_not_compared(begin: "Begin") -> None:
     turn = begin()
     turn.reply("look")

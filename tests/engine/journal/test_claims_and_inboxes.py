@@ -44,11 +44,11 @@ async def test_item_of_another_program_that_is_no_object_is_dropped(payload: str
 
     lines = asks_for(("erase", {})), "Other.", "Done."
     async with Engine(model=ScriptedModel(*lines), tools=[erase], store=MemoryStore()) as engine:
-        turn, other = (await engine.run(AGENT, "hi")).id, await engine.submit(AGENT, "hi")
+        turn, second_turn = (await engine.run(AGENT, "hi")).id, await engine.submit(AGENT, "hi")
         for kind, item in (InboxKind.ANSWER, "answer:approval-1"), (InboxKind.STEER, "steer:1"):
             await engine.store.post(InboxItem(turn, item, kind, payload))
         recovered = {result.id: result.outcome for result in await engine.recover()}
-        assert recovered == {turn: None, other: Outcome.FINISHED}
+        assert recovered == {turn: None, second_turn: Outcome.FINISHED}
         assert (await engine.resume(turn, {"approval-1": True})).outcome is Outcome.FINISHED
 
 
