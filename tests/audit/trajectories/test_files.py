@@ -89,6 +89,19 @@ def test_links_neither_loop_nor_repeat_a_file(tmp_path: Path) -> None:
     assert names(runs([inside]), inside) == ["one.json", "out/two.json"]
 
 
+def test_file_at_several_paths_is_read_once(tmp_path: Path) -> None:
+    folder, other = tmp_path / "runs", tmp_path / "other"
+    for file in (folder / "one.json", folder / "notes.json", other / "two.json"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(NO_RUN if file.stem == "notes" else SAMPLE)
+    (other / "three.json").symlink_to(folder / "one.json")
+    (other / "four.json").symlink_to(folder / "one.json")
+    paths = [other, folder, f"{folder}/./one.json", folder / "notes.json", f"{folder}/"]
+    read_runs = runs(paths)
+    assert [Path(run.file).name for run in read_runs] == ["four.json", "two.json", "notes.json"]
+    assert (read_runs.files, read_runs.skipped) == (2, 0)  # a file that is named is a problem, and not skipped
+
+
 def test_byte_order_mark_is_ignored(tmp_path: Path) -> None:
     marked = b"\xef\xbb\xbf" + SAMPLE
     (tmp_path / "a.json").write_bytes(marked)

@@ -76,13 +76,16 @@ def runs_of(
 
 
 def find(paths: Iterable[str | Path]) -> Iterator[FoundFile]:
-    """Yield the files at paths. Standard input has no size."""
-    for path in dict.fromkeys(str(path) for path in paths):
-        if path == STDIN:
-            yield FoundFile(STDIN, 0, named=True)
-        else:
-            for file in _below(path):
-                yield file._replace(named=file.path == path)
+    """Yield the files at paths, each once, also if several paths lead to it. Standard input has no size."""
+    names = dict.fromkeys(str(path) for path in paths)
+    named_files = {os.path.realpath(name) for name in names}
+    seen_files: set[str] = set()
+    for name in names:
+        for file in [FoundFile(STDIN, 0)] if name == STDIN else _below(name):
+            own_path = STDIN if name == STDIN else os.path.realpath(file.path)
+            if own_path not in seen_files:
+                seen_files.add(own_path)
+                yield file._replace(named=name == STDIN or own_path in named_files)
 
 
 class Runs:
