@@ -12,7 +12,7 @@ from turnwright_audit.trajectories.checks import findings_of
 
 from .broken_rules import BrokenRule
 from .loops import Loop, loops_of
-from .rounds import AuditStep, is_reply, late_results, read_count, shared_result, turns_of
+from .rounds import AuditStep, is_reply, is_step, late_results, read_count, shared_result, turns_of
 from .verdicts import Invariants
 
 _UNKNOWN: Final = "unknown"
@@ -191,7 +191,7 @@ def _count(run: Trajectory, run_measure: RunMeasure) -> None:
     for step in run.steps:
         if step.is_copied_context:
             continue
-        if is_reply(step):
+        if is_step(step):
             run_measure.steps += 1
         step_notes = step.extra and step.extra.turnwright
         if step_notes:

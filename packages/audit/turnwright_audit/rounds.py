@@ -89,7 +89,7 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
             if has_opened or turn:
                 yield turn
             turn, has_opened = [], True
-        elif is_reply(step):
+        elif is_step(step):
             number += 1
             turn.append(_step(number, step, late))
     if has_opened or turn:
@@ -99,6 +99,12 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
 def is_reply(step: TrajectoryStep) -> bool:
     """Whether the step is a reply of a model of this run."""
     return step.source == "agent" and step.llm_call_count != 0 and not step.is_copied_context
+
+
+def is_step(step: TrajectoryStep) -> bool:
+    """Whether the step is a reply that a limit of steps counts."""
+    notes = step.extra and step.extra.turnwright
+    return is_reply(step) and not (notes and notes.conclusion)
 
 
 def shared_result(step: TrajectoryStep) -> TrajectoryResult | None:

@@ -5,6 +5,7 @@ import sqlite3
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -19,6 +20,7 @@ from turnwright.model.protocol import ModelError
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright_audit.invariants import check_run
+from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.files import runs as runs_at
 from turnwright_audit.trajectories.formats import format_of
@@ -180,12 +182,40 @@ async def test_reply_withheld_by_a_guardrail_stays_withheld() -> None:
     assert run.run_notes.success is False
 
 
-async def test_conclusion_is_a_step_and_names_the_limit() -> None:
+async def test_conclusion_is_a_reply_and_names_the_limit() -> None:
     _, facts = await turn_of(LINES[0], "I looked twice.", agent=Agent(name="Clerk", steps=1))
     run = run_of(facts)
     assert [step.message for step in replies(run)] == ["Looking.", "I looked twice."]
     assert run.run_notes.ending == "cap_hit: step_cap"
     assert "A limit was reached: step_cap" in [step.message for step in run.steps]
+
+
+@pytest.mark.parametrize(
+    ("steps", "concluding", "lines", "counted"),
+    [
+        (2, "after", ["Sum."], 2),
+        (2, "within", ["Sum."], 2),
+        (2, "never", [], 2),
+        (2, "after", ["", "Sum."], 2),  # a conclusion is asked for twice
+        (2, "within", ["", "Sum."], 2),
+        (0, "after", ["Sum."], 0),
+        (1, "within", ["Sum."], 1),
+        (3, "after", ["Done."], 3),
+    ],
+)
+async def test_steps_of_a_turn_are_those_that_its_limit_counts(
+    steps: int, concluding: Literal["after", "within", "never"], lines: list[str], counted: int
+) -> None:
+    looks = [asks_for(("look", {"n": n})) for n in (1, 3)]
+    agent = Agent(name="Clerk", steps=steps, concluding=concluding)
+    store = MemoryStore()
+    turn = await engine_on(store, *looks[: steps - (concluding == "within")], *lines).run(agent, "Look.")
+    run = run_of([fact for _, fact in await store.facts(turn.id)])
+    run_measure = measure(run, "turns.db")
+    spent = run.run_notes.spent or {}
+    assert (turn.steps, run_measure.steps, spent["steps"]) == (counted, counted, counted)
+    assert [turn_measure.steps for turn_measure in run_measure.measured] == [counted] * (counted > 0)
+    assert run_measure.tokens == turn.usage.input_tokens + turn.usage.output_tokens
 
 
 async def test_events_between_replies_become_steps() -> None:

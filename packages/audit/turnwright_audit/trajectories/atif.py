@@ -142,6 +142,7 @@ class StepNotes(_Object):
     `error` marks a `system` step that is a failed or retried request to the model, or the step of such a request itself
     where a format counts them. `steered` marks a user message to a running turn, which opens no turn.
     `unreadable_calls` is the number of calls that the step asked for, but whose records could not be read.
+    `conclusion` marks a reply that sums up at a limit, and is none of the turn's steps (docs/rules.md#steps).
     """
 
     turn_id: str | None = None
@@ -150,6 +151,7 @@ class StepNotes(_Object):
     error: bool = False
     steered: bool = False
     unreadable_calls: int = 0
+    conclusion: bool = False
 
 
 class StepExtra(_Object):

@@ -80,6 +80,8 @@ class _JournalRun:
         self.review: TrajectoryStep | None = None
         self.prompt: TrajectoryStep | None = None
         self.conclusion: TrajectoryStep | None = None
+        #: The steps so far, and whether one is kept for the conclusion.
+        self.steps, self.keeps_step = 0, False
         self.usage = Usage()
         self.tool_calls = 0
 
@@ -94,7 +96,7 @@ class _JournalRun:
             last = fact
         if last is not None:
             notes.spent = {
-                "steps": sum(step.source == "agent" for step in self.builder.steps),
+                "steps": self.steps,
                 "tool_calls": self.tool_calls,
                 "seconds": last.elapsed,
                 **self.usage.to_json(),
@@ -151,7 +153,8 @@ class _JournalRun:
                 self.builder.system(f"A limit was reached: {reason}", at=self.at)
                 self.attempt, self.clock = 1, None
             case f.Concluded():
-                self.conclusion = self._add_reply(fact.text or "", fact.usage, "")
+                self.conclusion = self._add_reply(fact.text or "", fact.usage)
+                self._mark_conclusion(self.conclusion)
             case f.Synthesized(text=str() as text):
                 self.builder.system(f"The app gave the answer: {text}", at=self.at)
             case f.TurnEnded():
@@ -171,6 +174,7 @@ class _JournalRun:
             run.notes = f"It continues turn {fact.continue_from}."
         elif fact.forked_from:
             run.notes = f"It was forked from turn {fact.forked_from} after fact {fact.forked_at}."
+        self.keeps_step = fact.limits.concluding == "within" and fact.limits.cap > 0
         limits = fact.to_json()["limits"]
         self.builder.notes.limits = limits if isinstance(limits, dict) else None
         instructions = agent.get("instructions") if isinstance(agent, dict) else None
@@ -178,17 +182,27 @@ class _JournalRun:
             self.builder.system(instructions)
         self.prompt = self.builder.user(fact.prompt)
 
-    def _add_reply(self, text: str, usage: Usage | None, reasoning: str, finish: str = "") -> TrajectoryStep:
+    def _add_reply(self, text: str, usage: Usage | None, reasoning: str = "", finish: str = "") -> TrajectoryStep:
         metrics = None if usage is None else _metrics(usage)
         model = self.builder.trajectory.agent.model_name
         step = self.builder.reply(text, at=self.at, model=model, reasoning=reasoning, metrics=metrics)
         notes = StepNotes(turn_id=self.turn, attempt=self.attempt, stop_reason=finish or None)
         step.extra = StepExtra(turnwright=notes)
         self.attempt = 1
+        self.steps += 1
         return step
+
+    def _mark_conclusion(self, step: TrajectoryStep) -> None:
+        """Mark a reply that is not counted as a step, if none is kept for it (docs/rules.md#steps)."""
+        if not self.keeps_step and step.extra is not None and step.extra.turnwright is not None:
+            step.extra.turnwright.conclusion = True
+            self.steps -= 1
+        self.keeps_step = False
 
     def _reply(self, fact: f.ModelReplied) -> None:
         step = self._add_reply(fact.text, fact.usage, fact.reasoning, str(fact.finish))
+        if fact.state is State.TEXT_ONLY:
+            self._mark_conclusion(step)
         self.review = step if fact.state is State.REVIEW else None
         for call in fact.calls:
             self.calls[call.id] = call

@@ -12,7 +12,7 @@ from typing import Final
 
 from turnwright.privacy.redaction import redactor
 from turnwright.store.summaries import ToolCalls
-from turnwright_audit.rounds import calls_of, is_reply, read_count, text_of
+from turnwright_audit.rounds import calls_of, is_reply, is_step, read_count, text_of
 from turnwright_audit.trajectories.atif import (
     CallNotes,
     ResultNotes,
@@ -142,7 +142,7 @@ class _Reading:
         messages, self._messages = self._messages, []
         new_step = Step(
             key=str(number),
-            title=f"Step {number:,}",
+            title=f"Step {number:,}" if is_step(step) else "Conclusion",
             first=line,
             last=line,
             began=start,
