@@ -1,7 +1,11 @@
 """The measures of a run: what is counted, and what is counted apart."""
 
+import json
+
 import pytest
+from pydantic import JsonValue
 from tests.audit.recorded import call, run_of
+from tests.audit.trajectories.reading import read
 
 from turnwright_audit.measure import measure
 from turnwright_audit.totals import Totals
@@ -198,6 +202,61 @@ def test_answer_with_calls_run_by_the_server_is_finished(text: str, ending: str,
     run.call("a", "web_search")
     run.result("a", "Rain.")
     assert measure(run.finish(ending=ending), "-").finished is finished
+
+
+QUESTION: JsonValue = {"role": "user", "content": "Is it raining?"}
+SEARCH: list[JsonValue] = [
+    {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "rain"}},
+    {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+]
+SEARCH_ITEM: dict[str, JsonValue] = {
+    "type": "web_search_call",
+    "id": "w1",
+    "status": "completed",
+    "action": {"query": "rain"},
+}
+ITEM: JsonValue = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It rains."}]}
+
+
+def replied(*blocks: JsonValue, **fields: JsonValue) -> JsonValue:
+    return {"role": "assistant", "content": [*blocks], **fields}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "records", "finished"),
+    [
+        ("anthropic-messages", [QUESTION, replied(*SEARCH, {"type": "text", "text": "It rains."})], True),
+        ("anthropic-messages", [QUESTION, replied(*SEARCH)], False),
+        (
+            "anthropic-messages",
+            [QUESTION, replied({"type": "text", "text": "I look."}, *SEARCH, stop_reason="pause_turn")],
+            False,
+        ),
+        (
+            "claude-code",
+            [
+                {"type": "user", "sessionId": "s", "uuid": "u1", "parentUuid": None, "message": QUESTION},
+                {
+                    "type": "assistant",
+                    "sessionId": "s",
+                    "uuid": "u2",
+                    "parentUuid": "u1",
+                    "message": replied(*SEARCH, {"type": "text", "text": "It rains."}, id="m1"),
+                },
+            ],
+            True,
+        ),
+        ("openai-responses", [QUESTION, SEARCH_ITEM, ITEM], True),
+        ("openai-responses", [QUESTION, {**SEARCH_ITEM, "status": "searching"}, ITEM], False),
+        ("openai-responses", [QUESTION, ITEM, {"type": "function_call", "call_id": "c", "name": "look"}], False),
+        ("codex", [{"type": "response_item", "payload": item} for item in (QUESTION, SEARCH_ITEM, ITEM)], True),
+    ],
+)
+def test_answer_after_a_hosted_call_is_finished_without_an_ending(
+    format_name: str, records: list[JsonValue], *, finished: bool
+) -> None:
+    (run,) = read("\n".join(map(json.dumps, records)).encode(), format_name)
+    assert measure(run, "-").finished is finished
 
 
 def test_message_after_the_answer_leaves_the_run_unfinished() -> None:

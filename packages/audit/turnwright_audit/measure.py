@@ -29,7 +29,18 @@ _REPLY_DONE: Final = frozenset(
 )
 #: How endings begin, up to a colon, of runs that something stopped, though their last reply may be a text.
 _STOPPED: Final = frozenset(
-    {"cap_hit", "doom_loop", "failed", "inconclusive", "paused", "continued", "cap", "max turns", "blocked"}
+    {
+        "cap_hit",
+        "doom_loop",
+        "failed",
+        "inconclusive",
+        "paused",
+        "pause_turn",
+        "continued",
+        "cap",
+        "max turns",
+        "blocked",
+    }
 )
 #: Other parts of the names of such endings, which differ between versions: LimitsExceeded, turn_aborted, exit_cost.
 _STOPPED_WORD: Final = re.compile(
@@ -289,7 +300,12 @@ def _last_seen(run: Trajectory, notes: RunNotes) -> str:
         return "model error"
     if last.source == "user":
         return "message without a reply"
-    if not last.tool_calls:
+    hosted = {
+        result.source_call_id
+        for result in (last.observation.results if last.observation else ())
+        if result.extra and result.extra.turnwright and result.extra.turnwright.hosted
+    }
+    if not last.tool_calls or (last.message and hosted.issuperset(call.tool_call_id for call in last.tool_calls)):
         return _ANSWERED
     if any(call.function_name in (notes.terminal_tools or ()) for call in last.tool_calls):
         return _TERMINAL

@@ -78,7 +78,7 @@ class ResultNotes(_Object):
 
     `orphan_id` is the id of the call of a result whose call is nowhere in the run. Times are ISO 8601. `order` is the
     position of the result in the run, from 1. `unreadable`: the record of the call, or of the result, could not be
-    read, so the two are not evidence of a lost result.
+    read, so the two are not evidence of a lost result. `hosted`: the provider ran the call, within its reply.
     """
 
     status: ResultStatus | None = None
@@ -87,6 +87,7 @@ class ResultNotes(_Object):
     order: int | None = None
     orphan_id: str | None = None
     unreadable: bool = False
+    hosted: bool = False
 
 
 class ResultExtra(_Object):

@@ -165,15 +165,16 @@ class RunBuilder:
         started: str | None = None,
         ended: str | None = None,
         subagent: SubagentRef | None = None,
+        hosted: bool = False,
     ) -> TrajectoryResult:
         """Add the result of the call with this id; of the oldest open call if it is None.
 
         It is added to the step of its call, however late it comes. So is a second result of a call. A result whose
         call is unknown is an orphan: it is kept at the latest step, with its id in the notes. If a call with this id
-        comes later and gets no other result, it is the result of that call.
+        comes later and gets no other result, it is the result of that call. `hosted`: the provider ran the call.
         """
         self._results += 1
-        notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results)
+        notes = ResultNotes(status=status, started_at=started, ended_at=ended, order=self._results, hosted=hosted)
         call = call and cut(call, MAX_CALL_ID)
         open_call = self._take(call)
         if open_call is None:

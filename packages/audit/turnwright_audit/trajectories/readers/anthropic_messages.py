@@ -183,14 +183,14 @@ class _Chat:
         reply = recorded_reply.reply()
         self.ending = reply.finish_reason
         add_reply(self.run, reply)
-        self._add_results(recorded_reply.builder.read_results())
+        self._add_results(recorded_reply.builder.read_results(), hosted=True)
 
-    def _add_results(self, results: Iterable[Block]) -> bool:
+    def _add_results(self, results: Iterable[Block], *, hosted: bool = False) -> bool:
         """Add results of calls; False if there are none."""
         has_results = False
         for block in results:
             text = result_text(block.content)
-            self.run.result(block.tool_use_id, text, status=status_of(block, text))
+            self.run.result(block.tool_use_id, text, status=status_of(block, text), hosted=hosted)
             has_results = True
         return has_results
 

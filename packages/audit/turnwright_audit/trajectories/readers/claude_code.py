@@ -369,7 +369,7 @@ class _Thread:
                 add_call(self.run, step, call)
                 yield call
         for block in recorded_reply.builder.read_results():  # of tools that the server runs
-            self.result(block, record.timestamp, None)
+            self.result(block, record.timestamp, None, hosted=True)
 
     def _step(self, record: _Record, message: Message, reply: ModelResponse) -> TrajectoryStep:
         """Return the step of a reply, with the usage of its latest record."""
@@ -386,10 +386,11 @@ class _Thread:
             step.extra = StepExtra(turnwright=StepNotes(stop_reason=message.stop_reason))
         return step
 
-    def result(self, block: Block, at: str | None, subagent: SubagentRef | None) -> None:
+    def result(self, block: Block, at: str | None, subagent: SubagentRef | None, *, hosted: bool = False) -> None:
         """Add a result."""
-        text = result_text(block.content)
-        self.run.result(block.tool_use_id or "", text, status=status_of(block, text), ended=at, subagent=subagent)
+        call_id, text = block.tool_use_id or "", result_text(block.content)
+        status = status_of(block, text)
+        self.run.result(call_id, text, status=status, ended=at, subagent=subagent, hosted=hosted)
 
     def finish(self, lost_ids: set[str]) -> bool:
         """Mark what is lost (`lost_ids`) in lines that cannot be read; False if there are no messages."""

@@ -209,9 +209,9 @@ class _Session:
         call = self._call(item, item.type.removesuffix("_call"), item.action or {}, at)
         if item.status in (None, "completed", "generating"):
             content = None if item.result is None else named_by_hash("image", item.result)
-            self.run.result(call, content, status="ok", ended=at)
+            self.run.result(call, content, status="ok", ended=at, hosted=True)
         elif item.status == "failed":
-            self.run.result(call, None, status="error", ended=at)
+            self.run.result(call, None, status="error", ended=at, hosted=True)
 
     def _result(self, item: Item, at: str | None) -> None:
         text, has_failed = output_of(item.output if item.output is not None else item.tools)

@@ -9,7 +9,7 @@ from msgspec.structs import asdict, replace
 from turnwright.model.openai_responses.kept_items import ITEM, KEPT, REASONING, SHOWN
 from turnwright.model.openai_responses.reply_builder import PENDING, ResponseBuilder
 from turnwright.model.protocol import ModelResponse
-from turnwright_audit.trajectories.atif import TrajectoryStep
+from turnwright_audit.trajectories.atif import ResultStatus, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape, json_text
 
@@ -151,7 +151,8 @@ class Items:
             value = next((value for value in values if value is not None), None)
             has_failed = item.error is not None or item.status in _FAILED
             text = _text(item.error if value is None else value)
-            self.run.result(call_id or call.tool_call_id, text, status="error" if has_failed else "ok")
+            status: ResultStatus = "error" if has_failed else "ok"
+            self.run.result(call_id or call.tool_call_id, text, status=status, hosted=True)
 
     def _approve(self, item: Item) -> None:
         request = self._approvals.pop(item.approval_request_id or "", None)
