@@ -167,6 +167,16 @@ def test_continued_requests_are_a_single_run() -> None:
         assert run.agent.model_name == "small"
 
 
+def test_requests_with_another_time_in_the_prompt_are_a_single_run() -> None:
+    first, second = request(2), request(5)
+    for number, logged in enumerate((first, second)):
+        prompt = {"role": "system", "content": f"It is 10:0{number}."}
+        logged["request"]["messages"] = [prompt, *logged["request"]["messages"][1:]]
+    [run] = read(lines([first, second]), FORMAT)
+    assert [step.source for step in run.steps] == ["system", "user", "agent", "agent"]
+    assert calls([run]) == calls(read(dumps(MESSAGES), FORMAT))
+
+
 def test_requests_of_two_conversations_are_two_runs() -> None:
     other_request = request(2)
     other_request["request"]["messages"] = [{"role": "user", "content": "And to Graz?"}]

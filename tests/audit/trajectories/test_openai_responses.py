@@ -89,7 +89,7 @@ def lines(values: list[Any]) -> bytes:
     return b"\n".join(map(dumps, values)) + b"\n"
 
 
-STATELESS = [
+STATELESS: list[dict[str, Any]] = [
     {"request": {"model": "small", "instructions": "Be brief.", "input": [ASKED]}, "response": response("r1", FIRST)},
     {
         "request": {"model": "small", "input": [ASKED, *FIRST[1:], *GIVEN]},
@@ -99,6 +99,14 @@ STATELESS = [
 CHAINED = [
     {"request": {"input": ASKED["content"]}, "response": response("r1", FIRST)},
     {"request": {"input": GIVEN, "previous_response_id": "r1"}, "response": response("r2", [text("One is.")], "r1")},
+]
+
+TIMED = [
+    {
+        "request": {"input": [{"role": "developer", "content": f"It is 10:0{minute}."}, *pair["request"]["input"]]},
+        "response": pair["response"],
+    }
+    for minute, pair in enumerate(STATELESS)
 ]
 
 
@@ -113,8 +121,12 @@ CHAINED = [
         lines(STATELESS),
         dumps(CHAINED),
         lines(CHAINED),
+        lines(TIMED),
     ],
-    ids=["items", "item per line", "request", "input and output", "list", "pair a line", "chain", "chain in lines"],
+    ids=[
+        *("items", "item per line", "request", "input and output", "list", "pair a line", "chain", "chain in lines"),
+        "another time in each prompt",
+    ],
 )
 def test_conversation_is_read_from_each_form_of_file(data: bytes) -> None:
     assert recognized(data) == FORMAT

@@ -17,6 +17,8 @@ from turnwright_audit.trajectories.builder import RunBuilder
 from .model_replies import UNREADABLE_CALL, add_reply, metrics_of, read_reply
 
 Content = str | list[Any] | dict[str, Any] | None
+#: The roles of instructions.
+SYSTEM_ROLES: Final = frozenset({"system", "developer"})
 #: The types of the parts that the client reads in a reply. A part without a type is a text.
 _PARTS: Final = ("text", "output_text", "refusal", "thinking", "reasoning")
 

@@ -20,7 +20,7 @@ from turnwright_audit.trajectories.shapes import Shape, nested_objects
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .chat_messages import Chat, Message, read_chat_usage, text_of
+from .chat_messages import SYSTEM_ROLES, Chat, Message, read_chat_usage, text_of
 from .joined import Joined
 from .model_replies import StreamedReply
 
@@ -256,7 +256,9 @@ class _Reader:
 
 
 def _key(message: Message) -> tuple[object, ...]:
-    """Return what two copies of a message have in common."""
+    """Return what two copies of a message have in common. A prompt of the system may have the time in it."""
+    if message.role in SYSTEM_ROLES:
+        return (message.role,)
     calls = message.tool_calls if isinstance(message.tool_calls, list) else ()
     names = tuple(str(call.get("id") or call.get("function")) for call in calls if isinstance(call, Mapping))
     return message.role, text_of(message.content), names, message.tool_call_id, str(message.function_call)

@@ -13,7 +13,7 @@ from turnwright_audit.trajectories.atif import ResultStatus, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import Shape, json_text
 
-from .chat_messages import Content, named_by_hash, readable_parts, text_of
+from .chat_messages import SYSTEM_ROLES, Content, named_by_hash, readable_parts, text_of
 from .model_replies import add_call, add_reply, count_unreadable_call, read_reply
 
 _CALL: Final = "_call"
@@ -53,11 +53,14 @@ class Item(Struct):
 
     @property
     def key(self) -> tuple[object, ...] | None:
-        """The part that two copies of an item have in common; None of reasoning, which a copy may leave out."""
+        """The part that two copies of an item have in common; None of reasoning, which a copy may leave out.
+
+        A prompt of the system may have the time in it.
+        """
         if self.type == "reasoning":
             return None
         if self.role:
-            return self.role, text_of(self.content)
+            return (self.role,) if self.role in SYSTEM_ROLES else (self.role, text_of(self.content))
         return self.type, self.call_id or self.id or self.approval_request_id, str(self.output or self.arguments)
 
     @property
