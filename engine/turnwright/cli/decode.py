@@ -11,7 +11,7 @@ from turnwright.errors import ConfigError
 from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.providers import DECODED, find_decoder
 
-from .process import echo, echo_json
+from .process import echo, echo_json, open_stdin
 
 #: Bytes to read at once.
 _CHUNK: Final = 64 * 1024
@@ -82,7 +82,7 @@ def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:
 
 def _chunks(file: str) -> Iterator[bytes]:
     if file == "-":
-        yield from _read(typer.get_binary_stream("stdin"))
+        yield from _read(open_stdin())
         return
     with open_regular(file) as stream:
         yield from _read(stream)

@@ -50,7 +50,7 @@ def mcp(
         echo(f"logged out of {server}" if mcp_logout(target) else f"there was no login at {server}")
         return
     silence_mcp()
-    has_terminal = sys.stdin.isatty()
+    has_terminal = sys.stdin is not None and sys.stdin.isatty()
     opens = browser if browser is not None else _has_desktop()
 
     def show(address: str) -> None:

@@ -10,10 +10,10 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from io import TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TextIO, runtime_checkable
+from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TextIO, runtime_checkable
 
 import typer
 
@@ -369,6 +369,11 @@ def _claim_stdout() -> TextIO:
     return stdout
 
 
+def open_stdin() -> BinaryIO:
+    """Return standard input, as an empty stream if it is closed from the beginning."""
+    return BytesIO() if sys.stdin is None else typer.get_binary_stream("stdin")
+
+
 def read_lines(file: str) -> list[str]:
     """Read the lines of a file of JSON lines; of standard input for `-`.
 
@@ -376,7 +381,7 @@ def read_lines(file: str) -> list[str]:
     """
     try:
         # Split at line feeds only: a text may contain other line separators, which JSON does not escape.
-        return (sys.stdin.buffer.read() if file == "-" else read_regular(file, _MAX_BYTES)).decode().split("\n")
+        return (open_stdin().read() if file == "-" else read_regular(file, _MAX_BYTES)).decode().split("\n")
     except UnicodeDecodeError as error:
         raise ConfigError(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except (OSError, ValueError) as error:  # ValueError: the name contains a null character
@@ -391,7 +396,7 @@ def read_piped_text(subject: str) -> str | None:
     if sys.stdin is None or sys.stdin.isatty():
         return None
     try:
-        return typer.get_binary_stream("stdin").read().decode().strip()
+        return open_stdin().read().decode().strip()
     except UnicodeDecodeError as error:
         raise ConfigError(f"the {subject} on standard input is not UTF-8 text (byte {error.start})") from None
 

@@ -73,7 +73,8 @@ def _condition(text: str) -> Condition:
         raise InvalidConditionError(f"{text!r} is not a condition: write NAME>NUMBER, NAME>NUMBER% or NAME.p99>NUMBER")
     name, share, sign, most, percent = match.groups()
     if share is None and name not in _COUNTS:
-        raise InvalidConditionError(f"{text!r}: NAME must be one of {', '.join(_COUNTS)}")
+        sizes = f"{', '.join(_DISTRIBUTIONS)} with {', '.join(_SHARES)}, as in steps.p99"
+        raise InvalidConditionError(f"{text!r}: NAME must be one of {', '.join(_COUNTS)}; or {sizes}")
     if share is not None and (name not in _DISTRIBUTIONS or share not in _SHARES or percent):
         raise InvalidConditionError(f"{text!r}: write {', '.join(_DISTRIBUTIONS)} with {', '.join(_SHARES)}, without %")
     return Condition(text, name, share, sign, float(most), bool(percent))

@@ -131,7 +131,9 @@ def test_session_has_turns_steps_calls_results_and_tokens() -> None:
         ("This command requires approval", "denied"),
         ("Permission to use Bash has been auto-denied in dontAsk mode.", "denied"),
         ("The user doesn't want to proceed with this tool use. The tool use was rejected", "denied"),
+        ("The agent proposed a plan that was rejected by the user. The user chose to stay in plan mode.", "denied"),
         ("[Request interrupted by user for tool use]", "canceled"),
+        ("<tool_use_error>Sibling tool call errored</tool_use_error>", "canceled"),
         ("<tool_use_error>File does not exist.</tool_use_error>", "error"),
     ],
 )

@@ -365,6 +365,23 @@ def test_run_works_with_closed_stdout(cli: "Cli", endpoint: "Endpoint") -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "code", "words"),
+    [
+        (["audit", "-"], 2, "-: it is empty"),
+        (["replay", "-"], 6, "the journal is empty"),
+        (["decode", "--api", "openai-chat", "-"], 0, '"file": "-"'),
+        (["mcp", "login", "x", "--mcp", "servers.json"], 2, "the login failed"),
+    ],
+)
+def test_closed_stdin_is_empty(cli: "Cli", command: list[str], code: int, words: str) -> None:
+    cli.write("servers.json", '{"mcpServers": {"x": {"url": "http://127.0.0.1:9/mcp"}}}')
+    shell = ["/bin/sh", "-c", 'exec "$@" <&- 2>&1', "sh", sys.executable, "-m", "turnwright", *command]
+    done = subprocess.run(shell, cwd=cli.folder, env=cli.env, stdout=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, "this is a bug" in done.stdout, words in done.stdout) == (code, False, True), done.stdout
+
+
+@pytest.mark.slow
 def test_ascii_terminal_gets_substitute_characters(cli: "Cli", endpoint: "Endpoint") -> None:
     endpoint.says("Grüße \u2192 \ud83d")
     ascii_only = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

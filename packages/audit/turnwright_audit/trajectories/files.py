@@ -124,7 +124,8 @@ class Runs:
     def __iter__(self) -> Iterator[Run]:
         for file in self._files:
             if file.path == STDIN:
-                yield from self._one_pass(STDIN, self._stdin or sys.stdin.buffer)
+                stdin = self._stdin or (sys.stdin and sys.stdin.buffer)
+                yield from self._one_pass(STDIN, stdin or io.BytesIO())  # a program may begin with its input closed
             elif file.problem:
                 yield Run(file.path, None, Problem(file.path, file.problem))
             else:

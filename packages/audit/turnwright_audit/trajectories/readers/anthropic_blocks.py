@@ -20,9 +20,11 @@ from turnwright_audit.trajectories.shapes import Shape, json_text
 #: The words in which Claude Code denies a call, or says that it was canceled.
 _DENIED: Final = re.compile(
     r"requires? approval|requested permissions to|has been (?:auto-)?denied|denied this tool"
-    r"|doesn't want to (?:proceed|take this action)"
+    r"|doesn't want to (?:proceed|take this action)|a plan that was rejected by the user"
 )
-_CANCELED: Final = re.compile(r"\[Request interrupted by user|(?:<tool_use_error>)?Cancell?ed\b")
+_CANCELED: Final = re.compile(
+    r"\[Request interrupted by user|(?:<tool_use_error>)?(?:Cancell?ed\b|Sibling tool call errored)"
+)
 _LOOKED_AT: Final = 400
 #: The types of calls: of the program's tools, of the server's, and of its MCP servers.
 CALLS: Final = frozenset({"tool_use", "server_tool_use", "mcp_tool_use"})
