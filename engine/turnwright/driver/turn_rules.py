@@ -78,20 +78,22 @@ def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:
 
 
 def _check_needs(rules: RuleSet, agent: Agent, agents_by_tool: Mapping[str, Agent]) -> None:
-    """Refuse a rule that lets no call of a tool start, because the agent has no tool that its `need` names.
+    """Refuse a rule that lets no call start, or no answer be given, because the agent has no tool that it needs.
 
-    An earlier turn of a session may have had one.
+    An earlier turn of a session may have had the tool of a `need`.
     """
     for rule, patterns in zip(rules.rules, rules.patterns, strict=True):
-        if "need" not in patterns or rule.scope == "session" or rule.effect not in _HOLDS:
+        is_owed = "then" in patterns
+        if rule.effect not in _HOLDS or not (is_owed or ("need" in patterns and rule.scope == "turn")):
             continue
-        judged_pattern, needed_pattern = patterns["before"][0], patterns["need"][0]
+        (pattern,), (needed_pattern,) = (patterns[word] for word in rule.form)
         if needed_pattern.names(USER) or any(needed_pattern.names(tool) for tool in agents_by_tool):
             continue
-        for part in judged_pattern.parts:
+        for part in pattern.parts:
             tool = next((tool for tool in agents_by_tool if names_tool(part.tool, tool)), None)
-            if part.tool == ANSWER or tool is not None:
-                never = "no answer is possible" if tool is None else f"{tool}: never runs"
+            if tool is not None or part.tool in (ANSWER, USER):
+                answer = f"no answer is possible{f' after {tool or part}' if is_owed else ''}"
+                never = answer if is_owed or tool is None else f"{tool}: never runs"
                 raise rules.error(f"{never}: {needed_pattern.parts[0].tool} is not a tool of {agent.name}", rule.name)
 
 

@@ -6,7 +6,7 @@ counted, not timed, so a journal that is folded again gives the same values.
 """
 
 import ast
-from collections.abc import Callable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from enum import Enum
 from functools import lru_cache
 from operator import attrgetter, ge, gt, le, lt
@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from turnwright_states.amounts import LARGEST_FLOAT
 from turnwright_states.errors import PicklableError
+from turnwright_states.inputs import CallStatus
 from turnwright_states.suggestions import explain_unknown
 
 #: A text with more characters is UNKNOWN.
@@ -26,7 +27,7 @@ MOST_READ: Final = 300_000
 MOST_LENGTH: Final = 4_000
 MOST_DEPTH: Final = 50
 
-NAMES: Final = ("args", "judged", "result", "status", "text", "this")
+NAMES: Final = ("args", "result", "status", "text", "this")
 
 
 class InvalidRuleError(PicklableError, ValueError):
@@ -96,12 +97,13 @@ _Part: TypeAlias = Callable[[Scene], object]
 class Condition:
     """One condition, parsed from its text. Raises `InvalidRuleError` for a text outside the language."""
 
-    __slots__ = ("_run", "paths", "text")
+    __slots__ = ("_has_default", "_run", "paths", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         compiler = _Compiler(text)
         self._run = compiler.compile(_parse(text), ())
+        self._has_default = compiler.has_default
         #: The paths that the condition reads, each from one of `NAMES`.
         self.paths: tuple[Path, ...] = tuple(dict.fromkeys(compiler.paths))
 
@@ -121,6 +123,11 @@ class Condition:
         """Return whether the condition reads one of these names."""
         return any(path[0] in names for path in self.paths)
 
+    def can_hold(self, status: Truth | str) -> bool:
+        """Return whether the condition can be true of a call with this status, or of one whose status is `UNKNOWN`."""
+        # Without `default`, a value that is known later turns no false into true.
+        return self._has_default or self(Scene(status=status)) is not False
+
 
 class ReadPath:
     """A path to one value, such as `args.order_id` or `order_id`, which is short for it. Raises `InvalidRuleError`."""
@@ -136,9 +143,8 @@ class ReadPath:
             raise InvalidRuleError(f"{text!r} is not a path: write a field of args, or a path such as result.id")
         if root.id not in NAMES or (root.id == "text" and keys):
             keys, root = (root.id, *keys), ast.Name(id="args")
-        for key in keys:
-            compiler.check_key(key)
         self.path: Path = (root.id, *keys)
+        compiler.check_path(self.path)
         self.read = read_path(self.path)
 
 
@@ -395,7 +401,11 @@ def _words(scene: Scene, value: object) -> object:
     if not isinstance(value, str):
         return UNKNOWN
     _spend_on(scene, value)
-    return [word.strip(".,;:!?\"'()") for word in value.lower().split()]
+    return _split_words(value)
+
+
+def _split_words(text: str) -> list[str]:
+    return [word.strip(".,;:!?\"'()") for word in text.lower().split()]
 
 
 def _starts(_: Scene, value: object, start: object) -> object:
@@ -435,6 +445,9 @@ class _Compiler:
     def __init__(self, text: str) -> None:
         self._text = text
         self.paths: list[Path] = []
+        self.has_default = False
+        #: The lists of the generators, by their variables.
+        self._iterables: dict[str, ast.expr] = {}
 
     def compile(self, node: ast.expr, variables: tuple[str, ...]) -> _Part:
         """Return a function that evaluates an expression. `variables` are those of the generators around it."""
@@ -464,6 +477,7 @@ class _Compiler:
                 operation = _ARITHMETIC[type(operator)]
                 return self._compile_two(operation, self.compile(first, variables), self.compile(second, variables))
             case ast.Compare(left=first, ops=[comparison], comparators=[second]) if type(comparison) in _COMPARISONS:
+                self._check_compared(first, comparison, second)
                 test = _COMPARISONS[type(comparison)]
                 return self._compile_two(test, self.compile(first, variables), self.compile(second, variables))
             case ast.BinOp(op=operator):
@@ -471,10 +485,54 @@ class _Compiler:
             case _:
                 raise self._error(f"{ast.unparse(node)!r} is not in the language")
 
-    def check_key(self, key: str | int) -> None:
-        """Raise `InvalidRuleError` for a field that is not data."""
-        if isinstance(key, str) and key.startswith("__"):
-            raise self._error(f"{key!r} is not in the language")
+    def check_path(self, path: Path) -> None:
+        """Raise `InvalidRuleError` for a field that is not data, and for one that no call has."""
+        root, *keys = path
+        self._check_keys(keys)
+        if root in ("status", "text") and keys:
+            raise self._error(f"{root} is a text, which has no fields")
+        if root == "args" and keys and isinstance(keys[0], int):
+            raise self._error("args have names, and no places: write args.NAME")
+        if root == "this" and keys and keys[0] not in ("args", "text"):
+            raise self._error(f"the judged call has no {keys[0]}: write this.args.{keys[0]} for its argument")
+
+    def _check_keys(self, keys: Iterable[str | int]) -> None:
+        for key in keys:
+            if isinstance(key, str) and key.startswith("__"):
+                raise self._error(f"{key!r} is not in the language")
+
+    def _check_compared(self, first: ast.expr, comparison: ast.cmpop, second: ast.expr) -> None:
+        """Raise `InvalidRuleError` for a comparison with a text that the other side never is, or never has."""
+        is_membership = isinstance(comparison, ast.In | ast.NotIn)
+        if not is_membership or isinstance(second, ast.List | ast.Tuple):
+            self._check_texts(first, self._list_texts(second))
+        if not (is_membership and isinstance(second, ast.Name)):  # a part of the status
+            self._check_texts(second, self._list_texts(first))
+
+    def _check_texts(self, side: ast.expr, texts: Iterable[str]) -> None:
+        for text in texts:
+            match side:
+                case ast.Name(id="status") if text not in tuple(CallStatus):
+                    raise self._error(f"the status {text!r} {explain_unknown(text, tuple(CallStatus))}")
+                case ast.Call(func=ast.Name(id="lower")) if text != text.lower():
+                    raise self._error(f"lower() never has {text!r}: write {text.lower()!r}")
+                case ast.Call(func=ast.Name(id="words")) if (words := _split_words(text)) != [text]:
+                    hint = repr(words[0]) if len(words) == 1 else f"{text.lower()!r} in lower()"
+                    raise self._error(f"words() never has {text!r}: write {hint}")
+                case _:
+                    pass
+
+    def _list_texts(self, node: ast.expr) -> list[str]:
+        """Return the texts that an expression may be, as far as the condition itself has them."""
+        match node:
+            case ast.Constant(value=str() as text):
+                return [text]
+            case ast.List(elts=elements) | ast.Tuple(elts=elements):
+                return [text for element in elements for text in self._list_texts(element)]
+            case ast.Name(id=name) if name in self._iterables:
+                return self._list_texts(self._iterables[name])
+            case _:
+                return []
 
     def _error(self, why: str) -> InvalidRuleError:
         return InvalidRuleError(f"condition {self._text!r}: {why}")
@@ -483,14 +541,14 @@ class _Compiler:
         root, keys = _chain(node)
         if not isinstance(root, ast.Name):
             raise self._error(f"{ast.unparse(node)!r} is not in the language")
-        for key in keys:
-            self.check_key(key)
+        self._check_keys(keys)
         self._check_spelling(node)
         if root.id in variables:
             place = variables.index(root.id)
             return _read_keys(lambda scene: scene.variables[place], keys)
         if root.id not in NAMES:
             raise self._error(f"the name {root.id!r} {explain_unknown(root.id, (*NAMES, *variables))}")
+        self.check_path((root.id, *keys))
         self.paths.append((root.id, *keys))
         return read_path((root.id, *keys))
 
@@ -516,9 +574,9 @@ class _Compiler:
             ):
                 if name in (*NAMES, *FUNCTIONS, *variables):
                     raise self._error(f"the name {name!r} is taken: choose another for the generator")
-                return self._compile_generator(
-                    self.compile(iterable, variables), self.compile(element, (*variables, name))
-                )
+                items = self.compile(iterable, variables)
+                self._iterables[name] = iterable
+                return self._compile_generator(items, self.compile(element, (*variables, name)))
             case ast.GeneratorExp():
                 raise self._error(f"{ast.unparse(node)!r} is not in the language: a generator is `X for NAME in LIST`")
             case _:
@@ -573,11 +631,14 @@ class _Compiler:
         parts = [self.compile(argument, variables) for argument in arguments]
         if name == "default":
             self._check_count(name, arguments, 2, 2)
+            self.has_default = True
             return self._compile_default(*parts)
         if name not in _FUNCTIONS:
             raise self._error(f"the function {name!r} {explain_unknown(name, FUNCTIONS)}")
         fewest, most, function = _FUNCTIONS[name]
         self._check_count(name, arguments, fewest, most)
+        if name in ("starts", "ends"):
+            self._check_texts(arguments[0], self._list_texts(arguments[1]))
 
         def call(scene: Scene) -> object:
             values = [part(scene) for part in parts]

@@ -74,6 +74,10 @@ class CallPattern:
         """Return whether a part names this tool."""
         return any(names_tool(part.tool, tool) for part in self.parts)
 
+    def covers(self, pattern: "CallPattern") -> bool:
+        """Return whether each call that matches another pattern surely matches this one too."""
+        return all(any(_covers(whole, part) for whole in self.parts) for part in pattern.parts)
+
 
 def names_tool(name: str, tool: str) -> bool:
     """Return whether the name of a pattern, perhaps with `*`, names a tool. Code points are compared."""
@@ -91,6 +95,12 @@ def names_tool(name: str, tool: str) -> bool:
             return False
         place = at + len(piece)
     return True
+
+
+def _covers(whole: PatternPart, part: PatternPart) -> bool:
+    is_wider = whole.condition is None or (part.condition is not None and whole.condition.text == part.condition.text)
+    is_group = part.tool.startswith("$")  # of tools that are not known yet
+    return is_wider and (whole.tool == part.tool if is_group else names_tool(whole.tool, part.tool))
 
 
 def _parts(text: str, groups: Mapping[str, Sequence[str]] | None) -> list[PatternPart]:

@@ -10,8 +10,8 @@ from msgspec.structs import force_setattr
 from turnwright_states.suggestions import explain_unknown
 from turnwright_states.verdict import Effect
 
-from .condition import InvalidRuleError, parse_path
-from .pattern import ANSWER, USER, CallPattern
+from .condition import UNKNOWN, InvalidRuleError, parse_path
+from .pattern import ANSWER, USER, CallPattern, PatternPart
 
 Call: TypeAlias = str | Sequence[str]
 Same: TypeAlias = Sequence[str] | Mapping[str, str]
@@ -35,6 +35,8 @@ _FORM_WORDS: Final = ("before", "need", "after", "never", "at_most", "of", "then
 _CALLS: Final = ("before", "need", "after", "never", "of", "then")
 #: The patterns whose calls are judged, and so may name no message of the user.
 _JUDGED: Final = ("before", "never", "of", "not_both")
+#: Those whose calls are judged, and not counted: no condition can read their outcome.
+_ONLY_JUDGED: Final = ("before", "never")
 
 
 class RuleLanguageError(InvalidRuleError):
@@ -279,6 +281,8 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
     def _check_patterns(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
         for word, calls in patterns.items():
             for pattern in calls:
+                if not pattern.parts:
+                    raise InvalidRuleError(f"{word} names no call: its groups have no tools")
                 if pattern.names(ANSWER) and word != "before":
                     raise InvalidRuleError(
                         f"{word}: {ANSWER} is allowed only in before: what an answer owes is written as after and then"
@@ -289,7 +293,55 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                     )
                 if pattern.reads("this") and word != "need":
                     raise InvalidRuleError(f"{word}: this is the judged call, which only need compares")
+                for part in pattern.parts:
+                    self._check_condition(word, part)
         self._check_compared(patterns)
+        self._check_met(patterns)
+
+    def _check_condition(self, word: str, part: PatternPart) -> None:
+        """Check that a condition reads what its call has, and can be true."""
+        condition = part.condition
+        if condition is None:
+            return
+        if part.tool in (USER, ANSWER):
+            if condition.reads("args", "result", "status"):
+                raise InvalidRuleError(f"{word}: {part.tool} has only a text: {condition.text!r} reads more")
+        elif word in _ONLY_JUDGED and not self.once and condition.reads("result", "status", "text"):
+            raise InvalidRuleError(
+                f"{word}: the judged call has no result yet: {condition.text!r} can read only its args"
+            )
+        if not condition.can_hold("ok" if word in ("need", "then") else UNKNOWN):
+            calls = " of an ok call, which need and then read" if condition.reads("status") else ""
+            raise InvalidRuleError(f"{word}: {condition.text!r} is never true{calls}")
+
+    def _check_met(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
+        """Check that a rule can be met, and that its words do not mean another form."""
+        match self.form:
+            case ("before", "need"):
+                (judged_calls,), (needed_calls,) = patterns["before"], patterns["need"]
+                # A person may allow the first call, and so may an earlier turn that did not have this rule.
+                is_held = self.effect in ("refuse", "end") and self.scope == "turn"
+                if is_held and judged_calls.covers(needed_calls):
+                    raise InvalidRuleError(
+                        f"{needed_calls} is itself a call of before, so the first one can never start: "
+                        "leave it out of before, or write effect: ask"
+                    )
+            case ("after", "then"):
+                (counted_calls,), (needed_calls,) = patterns["after"], patterns["then"]
+                if counted_calls.covers(needed_calls):
+                    raise InvalidRuleError(
+                        f"{needed_calls} is itself a call of after, so each one owes another: "
+                        "leave it out of after, or write a condition there"
+                    )
+            case ("not_both",):
+                calls = patterns["not_both"]
+                for place, call in enumerate(calls):
+                    if any(call.covers(earlier) and earlier.covers(call) for earlier in calls[:place]):
+                        raise InvalidRuleError(
+                            f"not_both has {call} twice: for no second one, write at_most: 1, of: {call}"
+                        )
+            case _:
+                pass
 
     def _check_compared(self, patterns: Mapping[str, tuple[CallPattern, ...]]) -> None:
         """Check the effect and the compared fields of rules on answers, and on messages of the user."""
@@ -384,9 +436,7 @@ class RuleList:
 
     def __init__(self, rules: Iterable[Rule], groups: Mapping[str, Sequence[str]] | None = None) -> None:
         self.rules: tuple[Rule, ...] = tuple(rules)
-        self.groups: Mapping[str, tuple[str, ...]] = {
-            name: _texts(f"group {name}", tools) for name, tools in (groups or {}).items()
-        }
+        self.groups = _read_groups(groups or {})
         names: set[str] = set()
         for rule in self.rules:
             if rule.name in names:
@@ -412,6 +462,25 @@ class RuleList:
 
     def __hash__(self) -> int:
         return hash(tuple(rule.name for rule in self.rules))
+
+
+def _read_groups(groups: object) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(groups, Mapping) or not all(isinstance(name, str) for name in groups):
+        raise InvalidRuleError(f"groups have a list of tools for each name, not {groups!r:.80}")
+    texts_by_name = {name: _texts(f"group {name}", tools) for name, tools in groups.items()}
+    for name, texts in texts_by_name.items():
+        for text in texts:
+            if not _is_tool(text):
+                raise InvalidRuleError(f"group {name}: {text!r} is not a tool: a group has names of tools, and globs")
+    return texts_by_name
+
+
+def _is_tool(text: str) -> bool:
+    try:
+        (part,) = CallPattern((text,), groups=None).parts
+    except InvalidRuleError:
+        return False
+    return part.tool == text and not text.startswith("$")
 
 
 def _texts(word: str, value: object) -> tuple[str, ...]:

@@ -55,7 +55,7 @@ def test_argument_that_no_named_tool_has_is_an_error(words: dict[str, object], w
     "words",
     [
         {"never": "open if args.anything"},
-        {"never": "pay if args or result.x"},
+        {"at_most": 1, "of": "pay if args or result.x"},
         {"never": ["pay if args.amount", "check if args.order"]},
         {"never": "unknown if args.x"},
         {"before": "pay", "need": "check if this.args.amount < result.paid", "same": {"order": "result.order"}},

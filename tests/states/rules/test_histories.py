@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 
-from turnwright_states.rules import History, Rule
+from turnwright_states.rules import History, InvalidRuleError, Rule
 
 TOOLS: Final = ("a", "b", "c")
 #: A condition as its text, and as a function of a call and of the judged call: True, False, or None for UNKNOWN.
@@ -75,10 +75,19 @@ def patterns(tests: Mapping[str, Test]) -> st.SearchStrategy[list[str]]:
     return st.lists(parts, min_size=1, max_size=2)
 
 
+def make_rule(**words: Any) -> Rule:  # noqa: ANN401 (the words of each form)
+    """Return a rule, unless it could never be met."""
+    try:
+        return Rule(**words)
+    except InvalidRuleError:
+        reject()
+
+
 COMMON: Final = {"name": st.just("r"), "scope": st.sampled_from(["turn", "session"])}
 SAMES: Final = st.sampled_from(SAME)
 RULES: Final = st.one_of(
-    st.builds(Rule, **COMMON, before=patterns(OUTCOME), need=patterns(NEEDED), same=SAMES, once=st.booleans()),
+    st.builds(make_rule, **COMMON, before=patterns(PLAIN), need=patterns(NEEDED), same=SAMES),
+    st.builds(make_rule, **COMMON, before=patterns(OUTCOME), need=patterns(NEEDED), same=SAMES, once=st.just(True)),
     st.builds(Rule, **COMMON, before=st.just("@answer"), need=patterns(OUTCOME)),
     st.builds(Rule, **COMMON, after=patterns(OUTCOME), never=patterns(PLAIN), same=SAMES),
     st.builds(Rule, **COMMON, never=patterns(PLAIN)),
@@ -90,9 +99,12 @@ RULES: Final = st.one_of(
         per=st.sampled_from([(), "k", ("k", "n")]),
         sum=st.sampled_from(["", "n"]),
     ),
-    st.builds(Rule, **COMMON, after=patterns(OUTCOME), then=patterns(OUTCOME), same=SAMES),
+    st.builds(make_rule, **COMMON, after=patterns(OUTCOME), then=patterns(OUTCOME), same=SAMES),
     st.builds(
-        Rule, **COMMON, not_both=st.lists(patterns(OUTCOME), min_size=2, max_size=3), same=st.sampled_from([(), ("k",)])
+        make_rule,
+        **COMMON,
+        not_both=st.lists(patterns(OUTCOME), min_size=2, max_size=3),
+        same=st.sampled_from([(), ("k",)]),
     ),
 )
 VALUES: Final = st.fixed_dictionaries({}, optional={"k": st.integers(0, 1) | st.just(True), "n": st.integers(-1, 2)})

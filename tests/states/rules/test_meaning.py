@@ -61,11 +61,12 @@ def test_only_ok_calls_that_ran_are_evidence(status: str) -> None:
         [
             Rule("need", before="pay", need="check"),
             Rule("once", at_most=1, of="check"),
-            Rule("then", after="check", then="check if status == 'ok'"),
+            Rule("then", after="open", then="check if status == 'ok'"),
             Rule("after", after="check", never="close"),
         ]
     )
     history.settle("0", "ok")  # never started
+    run(history, "00", "open")
     assert names(history.judge("pay", {})) == ["need"]
     history.started("1", "check", {})
     history.settle("1", status)
@@ -519,6 +520,6 @@ def test_names_are_compared_code_point_by_code_point(pattern: str, tool: str, is
 
 
 def test_glob_matches_no_message_and_no_answer() -> None:
-    history = History([Rule("r", before="*", need="@user"), Rule("s", after="*", then="check")])
+    history = History([Rule("r", before="*", need="@user"), Rule("s", after="*", then="@user")])
     history.message("Hello")
     assert not history.answer("Hello")

@@ -54,6 +54,28 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"not_both": ["a"]}, "not_both is a list of two or more calls"),
         ({"not_both": "ab"}, "not_both is a list of two or more calls"),
         ({"before": "a", "need": "b if args.x ** 2"}, "'**' is not in the language"),
+        ({"before": "a", "need": "a"}, "a is itself a call of before, so the first one can never start"),
+        ({"before": "*", "need": "login if result.ok"}, "login if result.ok is itself a call of before"),
+        ({"before": ["a", "b*"], "need": ["a", "b*c"], "effect": "end"}, "a or b*c is itself a call of before"),
+        ({"before": "a if args.x", "need": "a if args.x"}, "a if args.x is itself a call of before"),
+        ({"before": "$w", "need": "$w"}, "$w is itself a call of before"),
+        (
+            {"after": "a", "then": "a if result.ok"},
+            "is itself a call of after, so each one owes another",
+        ),
+        ({"after": "@user", "then": "@user if text"}, "message of the user if text is itself a call of after"),
+        ({"after": "*", "then": "a", "scope": "session", "effect": "report"}, "a is itself a call of after"),
+        ({"not_both": ["a", "a"]}, "not_both has a twice: for no second one, write at_most: 1, of: a"),
+        ({"not_both": ["a", ["b", "c"], ["c", "b"]]}, "not_both has c or b twice"),
+        ({"not_both": ["a if args.x", "a if args.x"]}, "not_both has a if args.x twice"),
+        ({"never": "a if result.ok"}, "never: the judged call has no result yet: 'result.ok' can read only its args"),
+        ({"before": "a if status == 'ok'", "need": "b"}, "before: the judged call has no result yet"),
+        ({"after": "b", "never": "a if default(text, '')"}, "never: the judged call has no result yet"),
+        ({"before": "a", "need": "@user if args.x"}, "need: @user has only a text: 'args.x' reads more"),
+        ({"before": "@answer if result.x", "need": "a"}, "before: @answer has only a text: 'result.x' reads more"),
+        ({"before": "a", "need": "b if status == 'error'"}, "is never true of an ok call, which need and then read"),
+        ({"after": "a", "then": "b if result.x and status != 'ok'"}, "is never true of an ok call"),
+        ({"never": "a if args.x and 1 > 2"}, "never: 'args.x and 1 > 2' is never true"),
     ],
 )
 def test_rule_outside_the_forms_is_refused(words: dict[str, object], message: str) -> None:
@@ -82,6 +104,55 @@ def test_broken_call_is_refused_when_the_rule_is_made(words: dict[str, Any], mes
         Rule("mine", **{"before": "$writes", "need": "b", **words})
     assert str(error.value).startswith("mine: ")
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"before": "a", "need": "a", "effect": "ask"},
+        {"before": "a", "need": "a", "effect": "report"},
+        {"before": "a", "need": "a", "scope": "session"},
+        {"before": ["a", "b"], "need": ["b", "c"]},
+        {"before": "a if args.large", "need": "a"},
+        {"before": "a if args.large", "need": "a if args.small"},
+        {"before": "*", "need": "@user", "once": True},
+        {"before": "a if status == 'ok'", "need": "b", "once": True},
+        {"before": ["@answer if 'done' in text", "a"], "need": "b"},
+        {"after": "a if status == 'error'", "then": "a"},
+        {"after": ["a", "b"], "then": ["b", "c"]},
+        {"after": "a", "never": "a"},
+        {"after": "@user", "never": "a"},
+        {"not_both": ["*", "a"]},
+        {"not_both": ["a", "a if args.large"]},
+        {"not_both": [["a", "b"], ["b", "c"]]},
+        {"at_most": 0, "of": "a"},
+        {"at_most": 0, "of": "a", "sum": "amount"},
+        {"never": "*", "effect": "ask"},
+        {"before": "a", "need": "b if default(status, 'error') == 'error' or result.x"},
+    ],
+)
+def test_rule_that_can_be_met_and_broken_is_allowed(words: dict[str, Any]) -> None:
+    """Also one that names its own calls, where a person, a condition or an earlier turn allows the first."""
+    assert RuleList([Rule("mine", **words)]).patterns
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        ({"w": []}, "mine: never names no call: its groups have no tools"),
+        ({"w": ["$v"], "v": ["a"]}, "group w: '$v' is not a tool: a group has names of tools, and globs"),
+        ({"w": ["a if args.x"]}, "group w: 'a if args.x' is not a tool"),
+        ({"w": ["@agent"]}, "group w: '@agent' is not a tool"),
+        ({"w": [" a"]}, "group w: ' a' is not a tool"),
+        ({"w": [""]}, "group w: '' is not a tool"),
+        ({1: ["a"]}, "groups have a list of tools for each name, not {1: ['a']}"),
+        (["w"], "groups have a list of tools for each name, not ['w']"),
+    ],
+)
+def test_group_of_other_things_than_tools_is_refused(groups: Any, message: str) -> None:  # noqa: ANN401 (a wrong value)
+    with pytest.raises(InvalidRuleError) as error:
+        RuleList([Rule("mine", never="$w")], groups)
+    assert str(error.value).startswith(message)
 
 
 def test_group_with_a_similar_name_is_suggested() -> None:
