@@ -203,16 +203,19 @@ def _parse_rules(text: str, lines: dict[str, int]) -> tuple[list[Rule], dict[str
         raise InvalidRuleError("a file of rules has rules, and perhaps groups", line=1)
     rules: list[Rule] = []
     groups: dict[str, Sequence[str]] = {}
-    for key, node in root.value:
-        if key.value == "rules" and isinstance(node, yaml.SequenceNode):
+    keys: set[str] = set()
+    for key_node, node in root.value:
+        key = _key(key_node, keys)
+        keys.add(key)
+        if key == "rules" and isinstance(node, yaml.SequenceNode):
             rules = [_rule(item, lines) for item in node.value]
-        elif key.value == "groups" and isinstance(node, yaml.MappingNode):
+        elif key == "groups" and isinstance(node, yaml.MappingNode):
             groups = _value(node)  # type: ignore[assignment]  # `RuleSet` checks it
-        elif key.value in ("rules", "groups"):
-            kind = "a list" if key.value == "rules" else "a list of tools for each name"
-            raise InvalidRuleError(f"{key.value} is {kind}", line=_line(node))
+        elif key in ("rules", "groups"):
+            kind = "a list" if key == "rules" else "a list of tools for each name"
+            raise InvalidRuleError(f"{key} is {kind}", line=_line(node))
         else:
-            raise InvalidRuleError(f"{key.value} is unknown: a file of rules has rules and groups", line=_line(key))
+            raise InvalidRuleError(f"{key} is unknown: a file of rules has rules and groups", line=_line(key_node))
     return rules, groups
 
 
@@ -246,19 +249,28 @@ def _check_events(text: str) -> None:
             raise InvalidRuleError("tags are not allowed", line=line)
 
 
+def _key(node: yaml.Node, known_keys: Collection[str]) -> str:
+    """Return a key of a mapping. Raises `InvalidRuleError` for one that the mapping has already."""
+    key = node.value if isinstance(node, yaml.ScalarNode) else None
+    if key is None or key in known_keys:
+        raise InvalidRuleError(f"the key {key!r} is there twice, or is not a text", line=_line(node))
+    return key
+
+
 def _value(node: yaml.Node) -> object:
     """Return a node's value, with each key once."""
     if isinstance(node, yaml.MappingNode):
-        values: dict[object, object] = {}
+        values: dict[str, object] = {}
         for key_node, value_node in node.value:
-            key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
-            if key is None or key in values:
-                raise InvalidRuleError(f"the key {key!r} is there twice, or is not a text", line=_line(key_node))
-            values[key] = _value(value_node)
+            values[_key(key_node, values)] = _value(value_node)
         return values
     if isinstance(node, yaml.SequenceNode):
         return [_value(item) for item in node.value]
-    return yaml.SafeLoader("").construct_object(node)
+    value = yaml.SafeLoader("").construct_object(node)
+    # YAML 1.1 reads 010 as eight, and 1:30 as ninety.
+    if isinstance(value, int) and not isinstance(value, bool) and str(value) != node.value.replace("_", "").lstrip("+"):
+        raise InvalidRuleError(f"{node.value} is {value} in YAML: write {value}", line=_line(node))
+    return value
 
 
 __all__ = ["Broken", "History", "Rule", "RuleError", "RuleSet"]

@@ -350,6 +350,10 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
             raise InvalidRuleError("effect ask: an answer cannot be asked about: write refuse, end or report")
         fields = self.pairs()
         owes = self.form == ("after", "then")
+        if judges_answers and self.once and self.scope == "session":
+            raise InvalidRuleError(
+                "once: an answer uses nothing up: write scope: turn, so that each answer needs its own"
+            )
         if judges_answers:
             _check_text_only(ANSWER, fields)
         elif not owes and any(parse_path(field).path[0] == "text" for field in fields):

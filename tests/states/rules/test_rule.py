@@ -25,6 +25,7 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"never": "a", "once": True}, "once has no meaning beside never"),
         ({"after": "a", "then": "b", "effect": "ask"}, "effect ask: an answer cannot be asked about"),
         ({"before": "@answer", "need": "b", "effect": "ask"}, "effect ask: an answer cannot be asked about"),
+        ({"before": "@answer", "need": "b", "once": True, "scope": "session"}, "once: an answer uses nothing up"),
         ({"never": "@answer"}, "@answer is allowed only in before"),
         ({"before": "@user", "need": "a"}, "a message of the user is not judged"),
         ({"before": "@agent", "need": "a"}, "'@agent' is not a call"),
