@@ -251,7 +251,7 @@ def _check_events(text: str) -> None:
 
 def _key(node: yaml.Node, known_keys: Collection[str]) -> str:
     """Return a key of a mapping. Raises `InvalidRuleError` for one that the mapping has already."""
-    key = node.value if isinstance(node, yaml.ScalarNode) else None
+    key: str | None = node.value if isinstance(node, yaml.ScalarNode) else None
     if key is None or key in known_keys:
         raise InvalidRuleError(f"the key {key!r} is there twice, or is not a text", line=_line(node))
     return key

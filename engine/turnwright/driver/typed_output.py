@@ -110,7 +110,8 @@ class TypedOutput:
                     mistakes.append(call.made.refused)
                     continue
                 try:
-                    output = await self._validate(self.type.of_data(dict(call.arguments)))
+                    data = self.type.unwrap(dict(call.arguments))
+                    output = await self._validate(self.type.load(data), data)
                 except Retry as mistake:
                     mistakes.append(mistake.feedback)
                 else:
@@ -119,21 +120,20 @@ class TypedOutput:
             raise Retry(mistakes[0])
         if reviewing.calls:
             return
-        reviewing.output = await self._validate(self._of_text(reviewing))
-
-    def _of_text(self, reviewing: Reviewing) -> object:
         reply = reviewing.reply
         try:
-            return self.type.of_text(reply.text)
+            data = self.type.find_in_text(reply.text)
+            value = self.type.load(data)
         except Retry:
             if reply.finish is Finish.LENGTH:
                 raise Retry(_CUT_OFF) from None
             if self.mode == "tool":
                 raise Retry(f"give the answer by calling the tool {OUTPUT_TOOL}") from None
             raise
+        reviewing.output = await self._validate(value, data)
 
-    async def _validate(self, value: object) -> JsonValue:
-        """Return an answer as the journal keeps it, after its validators.
+    async def _validate(self, value: object, data: JsonValue) -> JsonValue:
+        """Return an answer, made from `data`, as the journal keeps it, after its validators.
 
         Raises `Retry` if one of them does, and `HookFailedError` if they return what is not an answer of the type.
         """
@@ -142,12 +142,12 @@ class TypedOutput:
             subject = f"agent {self._agent!r}: output validator {name!r}"
             value = await ask(subject, validator, self._context(), value, grace=self._grace, allowed_errors=_RETRIED)
             try:
-                self.type.load(self.type.dump(value))
-            except (Retry, TypeError) as misfit:
+                self.type.dump(value, data)
+            except TypeError as misfit:
                 raise HookFailedError(
                     f"{subject} returned {show_value(value)}, which is not an answer: {misfit}"
                 ) from misfit
-        return self.type.dump(value)
+        return self.type.dump(value, data)
 
     def load(self, data: JsonValue) -> object:
         """Return the answer of a journal. The validators do not run again."""

@@ -46,7 +46,7 @@ from turnwright.context import TurnContext
 from turnwright.errors import ConfigError
 
 from .context import ToolContext
-from .errors import ToolInputError, holds
+from .errors import ToolInputError, describe, holds
 
 _SHOWN_PROBLEMS: Final = 8
 _SHOWN_VALUE: Final = 80
@@ -124,7 +124,7 @@ class Arguments:
             if holds(error, KeyboardInterrupt):
                 raise
             # A validator of the app may raise anything. The call cannot run, but the turn continues.
-            raise ToolInputError(f"the arguments could not be validated: {type(error).__name__}: {error}") from error
+            raise ToolInputError(f"the arguments could not be validated: {describe(error)}") from error
         # Pydantic accepts booleans as numbers.
         if (b"true" in data or b"false" in data) and (
             lines := [f"{where}: should be a number, not a boolean" for where in _find_booleans(arguments, values)]
@@ -379,9 +379,13 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
             f"tool {label}: its annotations cannot be resolved ({error}):"
             " import the annotated types at run time, and define them at module level"
         ) from error
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # as some functions that are written in C
+        raise ConfigError(f"tool {label}: it has no signature: wrap it in a function") from None
     parameters: list[Parameter] = []
     contexts: list[str] = []
-    for number, parameter in enumerate(inspect.signature(function).parameters.values()):
+    for number, parameter in enumerate(signature.parameters.values()):
         annotation = hints.get(parameter.name, object)
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ConfigError(

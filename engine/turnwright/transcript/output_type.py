@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, from_json
 from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError, Retry
+from turnwright.tools.errors import describe, holds
 from turnwright.tools.schema import json_validator
 
 if TYPE_CHECKING:
@@ -130,23 +131,21 @@ class OutputType:
             f" around it:\n{schema}"
         )
 
-    def of_text(self, text: str) -> object:
-        """Return the answer in a reply's text, which may be inside a Markdown fence.
+    def find_in_text(self, text: str) -> JsonValue:
+        """Return the data of the answer in a reply's text, which may be inside a Markdown fence.
 
-        Raises `Retry` with the mistakes.
+        Raises `Retry` if the text is not JSON.
         """
         fence = _FENCED.match(text)
         try:
             data: JsonValue = from_json(_bytes(fence[1] if fence else text), allow_inf_nan=False)
         except ValueError as error:
             raise Retry(f"the reply is not one JSON object: {error}") from None
-        return self.of_data(data)
+        return self.unwrap(data)
 
-    def of_data(self, data: JsonValue) -> object:
-        """Return the answer in the object that the model was asked for. Raises `Retry` with the mistakes."""
-        if self.is_wrapped and isinstance(data, Mapping) and set(data) == {_WRAPPED}:
-            data = data[_WRAPPED]
-        return self.load(data)
+    def unwrap(self, data: JsonValue) -> JsonValue:
+        """Return the data of the answer in the object that the model was asked for."""
+        return data[_WRAPPED] if self.is_wrapped and isinstance(data, Mapping) and set(data) == {_WRAPPED} else data
 
     def load(self, data: JsonValue) -> object:
         """Return the answer from its own JSON, as the journal keeps it. Raises `Retry` with the mistakes."""
@@ -159,6 +158,11 @@ class OutputType:
             return self._validate(self._adapter)(json.dumps(data, allow_nan=False))
         except ValidationError as error:
             raise Retry(_join_problems(map(_describe_problem, error.errors(include_url=False)))) from None
+        except BaseException as error:
+            if holds(error, KeyboardInterrupt):
+                raise
+            # NaN, or a validator of the app, which may raise anything where data has not the form that it expects.
+            raise Retry(f"the answer could not be validated: {describe(error)}") from error
 
     def _validate(self, adapter: TypeAdapter[Any]) -> Callable[[str], object]:
         """Return the validator of JSON, made at its first use."""
@@ -176,11 +180,33 @@ class OutputType:
             raise Retry(_join_problems(problems))
         return data
 
-    def dump(self, value: object) -> JsonValue:
-        """Return the answer as JSON, for the journal. Raises `TypeError` for a value that JSON cannot hold."""
+    def dump(self, value: object, data: JsonValue) -> JsonValue:
+        """Return an answer as JSON that `load` reads as this answer, for the journal.
+
+        Types with aliases, serializers or computed fields write what they do not read. They are written by alias, or as
+        the `data` from which the answer was made. Raises `TypeError` for an answer that cannot be written so.
+        """
+        problem, readable = "", list[JsonValue]()
+        for round_trip in (False, True):
+            try:
+                dumped_data = self._dump(value, round_trip=round_trip)
+                if _are_equal(self.load(dumped_data), value):
+                    return dumped_data
+                readable.append(dumped_data)
+            except (Retry, TypeError) as error:
+                problem = problem or str(error)
+        if _are_equal(self.load(data), value):
+            return data
+        if readable:  # of a class that does not compare
+            return readable[0]
+        raise TypeError(problem)
+
+    def _dump(self, value: object, *, round_trip: bool) -> JsonValue:
         try:
             adapter = self._adapter or TypeAdapter(JsonValue)
-            data: JsonValue = adapter.dump_python(value, mode="json", warnings="error")
+            data: JsonValue = adapter.dump_python(
+                value, mode="json", warnings="error", round_trip=round_trip, by_alias=round_trip or None
+            )
             json.dumps(data, allow_nan=False, ensure_ascii=False).encode()
         except (PydanticSerializationError, ValidationError, ValueError) as error:
             raise TypeError(f"the answer is not JSON: {error}") from error
@@ -195,6 +221,13 @@ class OutputType:
         if self.is_wrapped and isinstance(data, dict):
             return data.get(_WRAPPED)
         return data
+
+
+def _are_equal(value: object, answer: object) -> bool:
+    try:
+        return bool(value == answer)
+    except Exception:  # noqa: BLE001 (the comparison is the app's)
+        return False
 
 
 def _bytes(text: str) -> bytes:

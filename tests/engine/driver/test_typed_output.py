@@ -1,11 +1,22 @@
 """A typed answer is asked for, judged before anything runs, and asked for again while output retries are left."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import nan
 from typing import Annotated, Literal
 
 import anyio
 import pytest
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    computed_field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
 from turnwright import Agent, ConfigError, EndReason, Engine, Limits, Outcome, Retry, tool
@@ -197,6 +208,26 @@ async def test_unjournalable_answer_is_refused(text: str) -> None:
     assert "Your reply was not accepted" in model.requests[1].messages[-1].text
 
 
+class Keyed(BaseModel):
+    """A model whose validator needs a key."""
+
+    total: float
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: dict[str, float]) -> dict[str, float]:
+        return {"total": data["sum"]}
+
+
+@pytest.mark.parametrize("wrong", [{"total": 1}, {"sum": nan}])
+async def test_answer_that_breaks_a_validator_is_asked_for_again(wrong: dict[str, JsonValue]) -> None:
+    """As are the arguments of a tool; and a model of yours may pass NaN."""
+    engine, model = engine_of(answers(wrong), answers({"sum": 2}))
+    turn = await engine.run(Agent(name="Biller", output_type=Keyed), "Invoice.")
+    assert "refused: the answer could not be validated: " in str(model.requests[1].messages[-1])
+    assert turn.output == Keyed.model_validate({"sum": 2})
+
+
 @pytest.mark.parametrize(
     ("type_", "answer", "value"),
     [
@@ -212,6 +243,73 @@ async def test_types_of_every_shape_are_answers(type_: type[object], answer: obj
     engine, _ = engine_of(answers(answer))
     turn = await engine.run(Agent(name="Biller", output_type=type_), "Go.")
     assert turn.output == value
+
+
+class Aliased(BaseModel):
+    n: int = Field(alias="theN")
+    tags: list[str] = []
+
+
+class Renamed(BaseModel):
+    n: int = Field(validation_alias="theN")
+
+
+class Written(BaseModel):
+    n: int
+
+    @field_serializer("n")
+    def _write(self, value: int) -> str:
+        return f"#{value}"
+
+
+class Computed(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    n: int
+
+    @computed_field
+    def twice(self) -> int:
+        return self.n * 2
+
+
+class Counted(BaseModel):
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def _count(cls, value: int) -> int:
+        return value + 1
+
+
+@dataclass(eq=False)
+class Uncompared:
+    n: int
+    tags: list[str] = field(default_factory=list)
+
+
+@pytest.mark.parametrize(
+    ("type_", "data", "journaled"),
+    [
+        (Aliased, {"theN": 1}, '{"theN": 1, "tags": []}'),
+        (list[Aliased], {"response": [{"theN": 1}]}, '[{"theN": 1, "tags": []}]'),
+        (Renamed, {"theN": 1}, '{"theN": 1}'),
+        (Written, {"n": 1}, '{"n": 1}'),
+        (Computed, {"n": 1}, '{"n": 1}'),
+        (Counted, {"n": 1}, '{"n": 1}'),
+        (Uncompared, {"n": 1}, '{"n": 1, "tags": []}'),
+    ],
+)
+async def test_answer_in_the_journal_reads_as_the_same_answer(
+    type_: type[object], data: dict[str, JsonValue], journaled: str
+) -> None:
+    """Also of a type that writes what it does not read, or that changes what it reads."""
+    agent = Agent(name="Biller", output_type=type_)
+    engine, _ = engine_of(answers(data))
+    turn = await engine.run(agent, "Go.")
+    again = await engine.get(turn.id, agent=agent)
+    value = TypeAdapter(type_).validate_python(data.get("response", data))
+    assert repr(again.output) == repr(turn.output)
+    assert type_ is Uncompared or turn.output == again.output == value
+    assert turn.text == journaled
 
 
 async def test_a_schema_alone_gives_plain_json() -> None:

@@ -317,6 +317,7 @@ def takes_an_unknown_class(thing: Path, unknown: type["Unknown"]) -> None: ...  
         (takes_any_number, r"takes_any_number: parameter '\*paths: str' takes any number"),
         (takes_any_names, r"takes_any_names: parameter '\*\*options: str' takes any number"),
         (takes_by_position, "takes_by_position: parameter 'path' is positional-only"),
+        (max, "tool max: it has no signature: wrap it in a function"),
         (takes_a_callable, "takes_a_callable: parameter 'then' has an annotation without a JSON Schema"),
         (takes_an_unknown_class, "takes_an_unknown_class: its annotations cannot be resolved.*Unknown"),
     ],
