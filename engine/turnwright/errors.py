@@ -282,15 +282,35 @@ def need_kind(name: str, value: object, kind: type | UnionType, form: str) -> No
         raise ConfigError(f"{name} must be {form}, not {value!r:.80}")
 
 
-def need_function(name: str, value: object) -> None:
-    """Raise `ConfigError` if an argument is neither a function nor None."""
-    if value is not None and not callable(value):
+def need_function(name: str, value: object, *takes: str) -> None:
+    """Raise `ConfigError` if an argument is neither a function nor None, or if it cannot be called with `takes`.
+
+    Without `takes` its parameters are not checked.
+    """
+    if value is None:
+        return
+    if not callable(value):
         raise ConfigError(f"{name} must be a function, not {value!r:.80}")
+    if misfit := find_misfit(value, takes) if takes else "":
+        raise ConfigError(f"{name} {misfit}")
 
 
-def need_plain_function(name: str, value: object) -> None:
-    """Raise `ConfigError` if an argument is neither a function that is not async nor None."""
-    need_function(name, value)
+def find_misfit(function: Callable[..., object], takes: Sequence[str]) -> str:
+    """Return why a function cannot be called with these arguments; empty if it can, or if nobody knows."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return ""  # some functions that are written in C have none
+    try:
+        signature.bind(*takes)
+    except TypeError:
+        return f"is called with ({', '.join(takes)}), and takes {signature}"
+    return ""
+
+
+def need_plain_function(name: str, value: object, *takes: str) -> None:
+    """Raise `ConfigError` if an argument is neither a function that is not async nor None. See `need_function`."""
+    need_function(name, value, *takes)
     if inspect.iscoroutinefunction(value) or inspect.iscoroutinefunction(getattr(value, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)
         raise ConfigError(f"{name} must be a plain function, because nothing awaits it: {value!r:.80} is async")
 

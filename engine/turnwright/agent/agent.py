@@ -31,7 +31,7 @@ from typing_extensions import TypeForm
 
 from turnwright._base.field_docs import describe_fields
 from turnwright.context import DepsT_contra, GuardrailBase, HooksBase, JsonObject, MaybeAwaitable, OutT_co, TurnContext
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, find_misfit
 from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
 from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
@@ -64,6 +64,12 @@ if TYPE_CHECKING:
 #: The dependencies that an agent's functions need, and the type of its answer.
 D = TypeVar("D")
 OutT = TypeVar("OutT")
+#: The arguments of an agent's functions.
+_TAKES: Final = {
+    "instructions": ("context",),
+    "prepare_tools": ("context", "tools"),
+    "output_validators": ("context", "answer"),
+}
 #: The key of a journaled agent that names its code, and `deps` if the turn needs dependencies.
 _NEEDS: Final = "needs"
 DEPS: Final = "deps"
@@ -297,6 +303,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         twice = sorted({name for name in value or () if (value or ()).count(name) > 1})
         if twice:
             raise ValueError(f"must name each tool once, but {', '.join(map(repr, twice))} is listed twice")
+        return value
+
+    @field_validator("instructions", "prepare_tools", "output_validators")
+    @classmethod
+    def _need_arguments(cls, value: object, info: ValidationInfo) -> object:
+        for function in value if isinstance(value, tuple) else (value,):
+            if callable(function) and (misfit := find_misfit(function, _TAKES[str(info.field_name)])):
+                raise ValueError(misfit)
         return value
 
     @field_validator("conclude_prompt")

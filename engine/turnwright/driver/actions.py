@@ -19,6 +19,7 @@ from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
 from turnwright.journal.inbox import early_results
 from turnwright.journal.termination import end_child
+from turnwright.message import Message
 from turnwright.model.protocol import (
     ModelError,
     ModelRequest,
@@ -357,7 +358,7 @@ async def _processed_request(segment: Segment, action: CallModel | Conclude, pro
     """Return the request with the conversation as a function of the app leaves it."""
     conversation, turn = segment.conversation, segment.machine.turn
     messages = await _ask_engine(segment, "history_processor", process, conversation.messages)
-    if isinstance(messages, str) or not isinstance(messages, Sequence):
+    if not isinstance(messages, Sequence) or not all(isinstance(message, Message) for message in messages):
         raise HookFailedError(f"history_processor returned {show_value(messages)}: return a list of messages")
     return conversation.request(action, turn, messages)
 

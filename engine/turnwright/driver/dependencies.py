@@ -216,9 +216,9 @@ class Dependencies(msgspec.Struct, frozen=True):
         need_kind("prices", self.prices, Mapping, 'prices by model name: {"gpt-5-mini": Price(input=..., output=...)}')
         for model, price in self.prices.items():
             need_kind(f"prices: {model}", price, Price, "Price(input=..., output=...)")
-        need_function("history_processor", self.history_processor)
-        need_function("synthesize", self.synthesize)
-        need_function("authorize", self.authorize)
+        need_function("history_processor", self.history_processor, "messages")
+        need_function("synthesize", self.synthesize, "batch")
+        need_function("authorize", self.authorize, "answering")
         need_kind("links", self.links, Links | None, "Links(base, keys=[...])")
         need_plain_function("now", self.now)
         need_plain_function("clock", self.clock)
@@ -600,7 +600,5 @@ def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:
         return None
     if not callable(deps):
         raise ConfigError(f"deps must be an async function of the turn that makes them, not {deps!r:.80}")
-    from .hooks.asking import check_arguments  # noqa: PLC0415 (many programs have no dependencies)
-
-    check_arguments(deps, ("turn",), f"deps: {getattr(deps, '__name__', type(deps).__name__)}")
+    need_function(f"deps: {getattr(deps, '__name__', type(deps).__name__)}", deps, "turn")
     return deps

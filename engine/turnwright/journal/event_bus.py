@@ -96,7 +96,7 @@ class EventBus:
     ) -> None:
         need_list("on_event", observers)
         for observer in observers:
-            need_plain_function("on_event: each", observer)
+            need_plain_function("on_event: each", observer, "event")
         #: See `Listeners.observe_segment`.
         self.observe_segment = observe_segment
         self._observers = tuple(observers)

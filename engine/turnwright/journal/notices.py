@@ -90,7 +90,7 @@ def checked_subscribers(subscribers: Mapping[str, Subscriber]) -> dict[str, Subs
     for name, subscriber in subscribers.items():
         if not isinstance(name, str) or _NAME.fullmatch(name) is None:
             raise ConfigError(f"subscribers: a name has 1 to 64 of A-Z a-z 0-9 . _ -, not {name!r:.80}")
-        need_function(f"subscribers: {name}", subscriber)
+        need_function(f"subscribers: {name}", subscriber, "notice")
     return dict(subscribers)
 
 

@@ -1404,7 +1404,7 @@ class _OpenedModels:
     """The engine's model, and those that `models` makes by name. Raises `ConfigError` if that is not a function."""
 
     def __init__(self, model: Model | None, models: Callable[[str], Model] | None) -> None:
-        need_plain_function("models", models)
+        need_plain_function("models", models, "name")
         self._model = model
         self._models = models
         self._by_name: dict[str, Model] = {}

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, TypeAlias
 
 from turnwright_states.amounts import LARGEST_FLOAT
 from turnwright_states.errors import PicklableError
-from turnwright_states.inputs import CallStatus
 from turnwright_states.suggestions import explain_unknown
 
 #: A text with more characters is UNKNOWN.
@@ -28,6 +27,8 @@ MOST_LENGTH: Final = 4_000
 MOST_DEPTH: Final = 50
 
 NAMES: Final = ("args", "result", "status", "text", "this")
+#: The values of `CallStatus`, whose module knows this one.
+STATUSES: Final = ("ok", "error", "rejected", "refused", "aborted", "unknown")
 
 
 class InvalidRuleError(PicklableError, ValueError):
@@ -512,8 +513,8 @@ class _Compiler:
     def _check_texts(self, side: ast.expr, texts: Iterable[str]) -> None:
         for text in texts:
             match side:
-                case ast.Name(id="status") if text not in tuple(CallStatus):
-                    raise self._error(f"the status {text!r} {explain_unknown(text, tuple(CallStatus))}")
+                case ast.Name(id="status") if text not in STATUSES:
+                    raise self._error(f"the status {text!r} {explain_unknown(text, STATUSES)}")
                 case ast.Call(func=ast.Name(id="lower")) if text != text.lower():
                     raise self._error(f"lower() never has {text!r}: write {text.lower()!r}")
                 case ast.Call(func=ast.Name(id="words")) if (words := _split_words(text)) != [text]:

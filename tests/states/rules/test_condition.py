@@ -12,7 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.hypothesis_examples import percent_of_examples
 
+from turnwright_states import CallStatus
 from turnwright_states.rules import UNKNOWN, Condition, InvalidRuleError, Scene
+from turnwright_states.rules.condition import STATUSES
 
 #: A tree: its kind, and its parts.
 Tree = tuple[Any, ...]
@@ -478,6 +480,10 @@ def test_condition_outside_the_language_is_refused(text: str, message: str) -> N
 def test_condition_that_some_text_meets_is_allowed(text: str) -> None:
     """Of `status`, a part may be compared; a variable has the list of its own generator."""
     assert Condition(text)(Scene()) is UNKNOWN
+
+
+def test_statuses_that_conditions_know_are_those_of_calls() -> None:
+    assert tuple(CallStatus) == STATUSES
 
 
 def test_condition_reads_a_field_with_a_name_that_is_not_ascii() -> None:

@@ -3,7 +3,7 @@
 import inspect
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Final
 
@@ -146,18 +146,6 @@ async def call_function(function: Callable[..., object], *args: object) -> objec
     else:
         result = await in_thread(partial(function, *args))
     return await result if isinstance(result, Coroutine) or inspect.isawaitable(result) else result
-
-
-def check_arguments(function: Callable[..., object], takes: Sequence[str], subject: str) -> None:
-    """Raise `ConfigError` unless the function can be called with these arguments. `subject` names it in the error."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # some functions that are written in C have none
-    try:
-        signature.bind(*takes)
-    except TypeError:
-        raise ConfigError(f"{subject} is called with ({', '.join(takes)}), and takes {signature}") from None
 
 
 def checked_timeout(timeout: object, where: str) -> float | None:

@@ -8,10 +8,10 @@ from pydantic import JsonValue
 
 from turnwright._base.words import clean, show_value
 from turnwright.context import AppCode, GuardrailBase, HooksBase
-from turnwright.errors import ConfigError, HookFailedError
+from turnwright.errors import ConfigError, HookFailedError, need_function
 from turnwright_states.suggestions import find_similar_name
 
-from .asking import ask, check_arguments, checked_timeout
+from .asking import ask, checked_timeout
 from .guardrails import Guardrail, GuardrailKind
 from .hooks import HOOKS, TAKES, Hooks, overrides
 
@@ -93,7 +93,7 @@ def checked_hooks(hooks: Iterable[HooksBase[object]], where: str) -> tuple[Hooks
             raise ConfigError(f"{where}: hooks: {hook.name} overrides no hook: {', '.join(HOOKS)}")
         for on in HOOKS:
             if overrides(hook, on):
-                check_arguments(getattr(hook, on), TAKES[on], f"{where}: hooks: {hook.name}.{on}")
+                need_function(f"{where}: hooks: {hook.name}.{on}", getattr(hook, on), *TAKES[on])
         if isinstance(hook.tools, str):
             raise ConfigError(f"{where}: hooks: {hook.name}: tools must be a list of tool names: [{hook.tools!r}]")
         checked_timeout(hook.timeout, f"{where}: hooks: {hook.name}")

@@ -7,11 +7,11 @@ from functools import partial
 from typing import Final, Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, GuardrailBase, MaybeAwaitable, TurnContext
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_function
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
-from .asking import TIMEOUT, check_arguments, checked_timeout
+from .asking import TIMEOUT, checked_timeout
 from .decisions import CallView, Trip
 
 D = TypeVar("D")
@@ -62,7 +62,7 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         name = getattr(check, "__name__", None)
         #: The name in the journal and in errors: that of the function.
         self.name = name if isinstance(name, str) else type(check).__name__
-        check_arguments(check, _TAKES[kind], f"@{kind}_guardrail: {self.name}")
+        need_function(f"@{kind}_guardrail: {self.name}", check, *_TAKES[kind])
         self.__doc__ = inspect.getdoc(check)
 
     def __call__(self, *args: object) -> object:

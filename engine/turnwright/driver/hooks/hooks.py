@@ -6,13 +6,13 @@ from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, overload
 
 from turnwright.context import DepsT_contra, HooksBase, MaybeAwaitable, TurnContext
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_function
 from turnwright.journal.result import TurnResult
 from turnwright.model.protocol import ModelRequest, ModelResponse
 from turnwright.tools.context import ToolContext
 from turnwright.tools.result import ToolResult
 
-from .asking import TIMEOUT, check_arguments, checked_timeout
+from .asking import TIMEOUT, checked_timeout
 from .decisions import CallView, ChangeRequest, ReturnResult, ToolDecision
 
 D = TypeVar("D")
@@ -77,7 +77,7 @@ class FunctionHooks(Hooks[DepsT_contra]):
         if isinstance(tools, str):
             raise ConfigError(f"@{self.on}: tools must be a list of tool names: [{tools!r}]")
         self._function = function
-        check_arguments(function, TAKES[self.on], f"@{self.on}: {self.name}")
+        need_function(f"@{self.on}: {self.name}", function, *TAKES[self.on])
         self.tools = None if tools is None else tuple(tools)
         self.timeout = checked_timeout(timeout, f"@{self.on}")
         self.__doc__ = inspect.getdoc(function)

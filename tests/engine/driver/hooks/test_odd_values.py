@@ -30,7 +30,7 @@ from turnwright import (
     tool,
 )
 from turnwright.context import HooksBase
-from turnwright.message import ToolResultPart
+from turnwright.message import Message, ToolResultPart
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
 from turnwright.tools import RESULT_LIMIT
 from turnwright.tools.result import STRUCTURED_LIMIT, ToolResult
@@ -225,6 +225,15 @@ def test_hook_or_guardrail_with_wrong_parameters_is_refused_early() -> None:
 
     with pytest.raises(ConfigError, match=r"^engine: hooks: Policy\.on_start is called with \(ctx\), and takes \(\)"):
         Engine(hooks=[Policy()])
+
+
+@pytest.mark.parametrize("messages", [None, "abc", [{"role": "user", "content": "Hi."}], iter([Message.user("Hi.")])])
+async def test_history_processor_without_messages_ends_the_turn(messages: object) -> None:
+    engine = Engine(model=ScriptedModel("x"), history_processor=lambda _: messages)  # type: ignore[arg-type, return-value]
+    turn = await engine.run(AGENT, "hi")
+    assert turn.reason is EndReason.ENGINE_ERROR
+    assert turn.error.startswith("history_processor returned ")
+    assert turn.error.endswith(": return a list of messages")
 
 
 def test_hook_among_guardrails_is_refused_with_the_right_place() -> None:
