@@ -60,7 +60,7 @@ class Client:
             assert frame.startswith("data: ")
             assert frame.endswith("\n\n")
             line = json.loads(frame.removeprefix("data: "))
-            assert "null" not in {json.dumps(value) for name, value in line.items() if name != "result"}, line
+            assert all(value is not None for name, value in line.items() if name != "result"), line
             _EVENT.validate_python(line)
             self.events.append(line)
             self._verify(line)

@@ -280,3 +280,22 @@ def test_concurrent_sub_agents_form_a_single_valid_stream(
     again = encoded(events, after=data.draw(st.integers(1, last), label="after"))
     assert comparable(again.messages) == comparable(whole.messages)
     encoded(events[data.draw(st.integers(0, len(events)), label="start") :])
+
+
+def test_reply_that_ends_later_keeps_its_place_in_a_snapshot() -> None:
+    """A sub-agent begins its reply first, and the other one ends before it."""
+    members = tuple(ResponseToolCall(name, {"prompt": "part"}) for name in ("Left", "Right"))
+    look, done = ModelResponse(calls=(ResponseToolCall("look", {"path": "a"}),)), ModelResponse(text="Done.")
+    events = clock.run(
+        partial(team, {"root": (ModelResponse(calls=members), done), "left": (look, done), "right": (look, done)})
+    )
+    root, left, right = dict.fromkeys(event.turn for event in events)
+    reply = next(
+        number
+        for number, event in enumerate(events)
+        if event.turn == left and isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
+    )
+    of_right = [event for event in events[reply:] if event.turn == right]
+    events = [*events[:reply], *of_right, *(event for event in events[reply:] if event not in of_right)]
+    last = max(event.seq for event in events if event.turn == root)
+    assert comparable(encoded(events, after=last - 1).messages) == comparable(encoded(events).messages)

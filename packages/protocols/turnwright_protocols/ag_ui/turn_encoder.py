@@ -112,8 +112,7 @@ class TurnEncoder:
                 yield self._write_call(item)
             case i.ReplyItem():
                 yield from self._settle_reply(item)
-            case i.CallsItem(message=message):
-                self._conversation.drafts.pop(message, None)
+            case i.CallsItem():
                 self._tell_calls(item)
             case i.CallProgressItem(event=event):
                 yield self.own.progress(event)
@@ -182,13 +181,15 @@ class TurnEncoder:
 
     def _settle_reply(self, item: i.ReplyItem) -> Events:
         self._conversation.settle(reasoning_id(item.message), MessageDraft("reasoning", self.owner, [item.reasoning]))
-        self._conversation.settle(item.message, MessageDraft("text", self.owner, [item.text]))
         if item.calls:
             self._tell_calls(item)
+        else:
+            self._conversation.settle(item.message, MessageDraft("text", self.owner, [item.text]))
         if item.replaced:
             yield self._conversation.snapshot()
 
     def _tell_calls(self, item: i.ReplyItem | i.CallsItem) -> None:
+        self._conversation.drafts.pop(item.message, None)  # its place stays
         calls = [call_of(self.turn, call.id, call.name, call.arguments) for call in item.calls]
         self._conversation.tell(
             AssistantMessage(id=item.message, content=item.text or None, tool_calls=calls, subagent_run_id=self.owner)
