@@ -16,8 +16,9 @@ from pydantic import JsonValue
 from turnwright._base.words import cut_clean
 from turnwright.errors import ConfigError, StoreError, TurnNotFoundError, TurnwrightError, need_function
 from turnwright.store import Store
-from turnwright.store.outbox import NoticeRow, OutboxStore
+from turnwright.store.outbox import NoticedFact, NoticeRow, OutboxStore, noticed_facts
 from turnwright.transcript.interrupt import Interrupt
+from turnwright.transcript.transcript import reading
 from turnwright_states import EndReason, Outcome
 from turnwright_states.payload import thaw
 
@@ -132,10 +133,13 @@ async def _deliver(  # noqa: PLR0917 (what, from where, and to whom)
 
 async def _notice(store: Store, row: NoticeRow) -> Notice:
     """Return a notice with what was true at its fact. Raises `TurnNotFoundError` and `StoreError`."""
-    facts = [(seq, fact) for seq, fact in await store.facts(row.turn) if seq <= row.seq]
-    turn_start, result = first_fact(row.turn, facts), result_of(row.turn, facts)
-    if facts[-1][0] != row.seq:
-        raise StoreError(f"turn {row.turn}: its journal has no fact {row.seq}")
+    journal = await store.facts(row.turn)
+    with reading(row.turn):
+        facts = [(seq, fact) for seq, fact in journal if seq <= row.seq]
+        turn_start, result = first_fact(row.turn, facts), result_of(row.turn, facts)
+    last_seq, last = facts[-1]
+    if NoticedFact(row.seq, row.kind) not in noticed_facts(row.turn, (last,), last_seq - 1):
+        raise StoreError(f"turn {row.turn}: fact {row.seq} of its journal is not one of a notice {row.kind!r:.40}")
     return Notice(
         id=row.id,
         kind=cast("Literal['handed_out', 'paused', 'ended']", row.kind),

@@ -3,8 +3,9 @@
 import base64
 import hmac
 import json
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from turnwright import Agent, ConfigError, Engine, Later, Notice, TurnResult, agent_tool, tool, webhook
 from turnwright.journal.termination import end_turn
 from turnwright.model import ScriptedModel, asks_for
-from turnwright.store import MemoryStore, open_store
+from turnwright.store import MemoryStore, SqliteStore, open_store
 from turnwright.store.outbox import NoticeCounts, outbox_store
 from turnwright.telemetry import TurnTelemetry, TurnWork
 
@@ -149,6 +150,25 @@ async def test_notice_is_given_up_after_three_days(app: App) -> None:
     app.fails = 0
     assert await outbox_store(app.store).retry_notices() == 1
     assert await engine.deliver() == 1
+
+
+@pytest.mark.parametrize(
+    "change", ["seq = 'x'", "seq = NULL", "seq = 1", "seq = 99", "kind = 'dreamt'", "kind = 'ended'"]
+)
+async def test_damaged_notice_fails_alone(change: str, tmp_path: Path) -> None:
+    """It is delivered in no other form, and the notices behind it are delivered."""
+    file = tmp_path / "turns.db"
+    app = App(SqliteStore(file))
+    engine = app.engine(asks_for(("pay", {})), "Done.")
+    paused, ended = (await engine.run(AGENT, "hi")).id, (await engine.run(AGENT, "hi")).id
+    with closing(sqlite3.connect(file, isolation_level=None)) as db:
+        for statement in ("CREATE TABLE was AS SELECT * FROM outbox", "DROP TABLE outbox"):
+            db.execute(statement)
+        db.execute("ALTER TABLE was RENAME TO outbox")
+        db.execute(f"UPDATE outbox SET {change} WHERE turn_id = ?", (paused,))  # noqa: S608 (constant)
+    assert await engine.deliver() == 1
+    assert [notice.turn for notice in app.notices] == [ended]
+    await app.store.aclose()
 
 
 async def test_leased_notice_is_delivered_by_one_worker(app: App) -> None:

@@ -78,7 +78,7 @@ _HINTS: Final = {
     sqlite3.SQLITE_BUSY: "another process has locked it: try again when that process has finished",
     sqlite3.SQLITE_CANTOPEN: "name a file in a folder that exists and can be written",
     sqlite3.SQLITE_CORRUPT: "the file is damaged: restore a copy, or save what `sqlite3 FILE .recover` still reads",
-    sqlite3.SQLITE_ERROR: "its tables are not those of this release: restore a copy",
+    sqlite3.SQLITE_ERROR: "the file is not as this release writes it: restore a copy",
     sqlite3.SQLITE_FULL: "make room on the disk",
     sqlite3.SQLITE_IOERR: "check the disk: it may be full, or failing",
     sqlite3.SQLITE_NOTADB: "name a SQLite database, or a new file",

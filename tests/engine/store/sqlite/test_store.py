@@ -299,7 +299,7 @@ async def test_missing_table_raises_store_error_with_a_remedy(bench: SqliteBench
     with closing(sqlite3.connect(bench.path)) as db:
         db.execute("DROP TABLE facts")
     store = await bench.open()
-    with pytest.raises(StoreError, match="no such table: facts: its tables are not those of this release: restore a"):
+    with pytest.raises(StoreError, match="no such table: facts: the file is not as this release writes it: restore a"):
         await store.facts("t1")
 
 
