@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, fields
 from typing import Final, NamedTuple
 
-from turnwright.errors import SessionNotFoundError, TurnNotFoundError
+from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError, UnreadableTurnError
 
 from .annotations import Annotation, AnnotationKind
 from .outbox import NoticeCounts, NoticeRow
@@ -155,7 +155,16 @@ class SqlAnnotations(SqlTables):
         places = {turn_id: place for place, turn_id in enumerate(dict.fromkeys(turn_ids))}
         rows = await self._rows((_ANNOTATIONS, {"texts": json.dumps([*places])}))
         rows.sort(key=lambda row: places[row[0]])
-        return [Annotation(turn, AnnotationKind(kind), *columns) for turn, kind, *columns in rows]
+        return [_read_annotation(row) for row in rows]
+
+
+def _read_annotation(row: Columns) -> Annotation:
+    """Return an annotation. Raises `UnreadableTurnError`: a damaged one may have revoked an approval."""
+    turn, kind, name, value, text, at = row
+    try:
+        return Annotation(turn, AnnotationKind(kind), name, value, text, float(at))
+    except (ConfigError, ValueError, TypeError, AttributeError) as error:
+        raise UnreadableTurnError(turn, f"an annotation is damaged: {error}") from error
 
 
 _COLUMNS: Final = "name, turn_id, seq, kind, at, tries, next_at, error"

@@ -292,6 +292,17 @@ async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
         await store.facts("t1")
 
 
+@pytest.mark.parametrize("change", ["kind = 'dreamt'", "name = x'ff00'", "text = x'ff00'", "value = 'x'", "at = 'x'"])
+async def test_damaged_annotation_names_the_turn(bench: SqliteBench, change: str) -> None:
+    store, draft = await bench.open(), Written()
+    await store.release(await draft.create(store))
+    await store.annotate(Annotation("t1", AnnotationKind.TAG, "seen"))
+    with closing(sqlite3.connect(bench.path, isolation_level=None)) as db:
+        db.execute(f"UPDATE annotations SET {change}")  # noqa: S608 (constant)
+    with pytest.raises(UnreadableTurnError, match="turn t1: an annotation is damaged: "):
+        await store.annotations(["t1"])
+
+
 async def test_missing_table_raises_store_error_with_a_remedy(bench: SqliteBench) -> None:
     store, draft = await bench.open(), Written()
     await store.release(await draft.create(store))
