@@ -334,7 +334,8 @@ class CallAssembler:
 
         Without a name it belongs to the call of its id, else to the last one. With a name it begins a call, unless it
         repeats the id and the name of a call that it can continue, since ids are not unique. Without an id, the same
-        name is a repetition only while the last call's arguments are open.
+        name is a repetition while the last call's arguments are open, and also before and behind them if that call has
+        an id: a server gives one to each of its calls, or to none.
         """
         last, name = self._last, function.get("name")
         call_of_id = self._by_id.get(call_id)
@@ -342,7 +343,9 @@ class CallAssembler:
             return call_of_id or last
         if call_id:
             return call_of_id if call_of_id is not None and call_of_id.goes_on(function) else None
-        return last if last is not None and name == last.name and last.begun else None
+        if last is None or name != last.name:
+            return None
+        return last if last.begun or (last.id and last.goes_on(function)) else None
 
 
 def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]) -> bool:

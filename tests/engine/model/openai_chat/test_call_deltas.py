@@ -197,6 +197,17 @@ def test_repeated_id_and_name_begin_no_call(first: list[JsonValue], then: list[J
     assert (whole_call.id, whole_call.name, whole_call.arguments) == ("x", "f", {"a": 1})
 
 
+@pytest.mark.parametrize("pieces", [["", "", '{"a": 1}'], ["", '{"a"', ": 1}", ""], ['{"a": 1}', None, " "]])
+def test_repeated_name_continues_a_call_with_an_id(pieces: list[JsonValue]) -> None:
+    """Servers give an id to each call, or to none, so one without an index and an id is no other call's."""
+    first, *rest = (entry(None, None, "f", piece) for piece in pieces)
+    assert assemble({**first, "id": "x"}, *rest, entry(None, None, "f", "{}"), entry(None, "y", "f", "")) == (
+        call("f", {"a": 1}, "".join(map(str, filter(None, pieces))), "x"),
+        call("f", {}, "{}"),
+        call("f", {}, "", "y"),
+    )
+
+
 @pytest.mark.parametrize("index", [0, None])
 @pytest.mark.parametrize("has_name", [True, False])
 def test_id_selects_the_continued_call_of_two(index: JsonValue, *, has_name: bool) -> None:
