@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, TypedDict
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 
 #: The names under which chat completions servers accept the reasoning of an assistant's message.
 ReasoningField = Literal["reasoning_content", "reasoning"]
@@ -176,7 +176,10 @@ def known_capabilities(host: str, model: str) -> Capabilities:
     """Return the known capabilities of a model: `host` with or without `:port`, `model` as that server names it.
 
     Unknown models have the defaults. Pass `capabilities=` to a client to override the table.
+
+    Raises `ConfigError` for a model that is not text.
     """
+    need_kind("model", model, str, "the model's id")
     host, model = host.lower(), model.lower()
     capabilities = Capabilities()
     for host_pattern, model_pattern, changes in _ROWS:

@@ -5,7 +5,7 @@ from typing import Final, Literal, NamedTuple, Self
 
 from pydantic import JsonValue
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 from turnwright.message import ToolSpec
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.http.encoding import RequestEncoder, dump, extend_chunks, need_hosted
@@ -212,6 +212,7 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         self._thinking = None if thinking is None else checked_extra(thinking, (), "thinking")
         self._budget = _budget_of(self._thinking)
         self._max_tokens = max_tokens
+        need_kind("max_tokens", max_tokens, int | None, "a number of tokens")
         least = MIN_BUDGET * 2 if self._budget else 1
         if max_tokens is not None and max_tokens < least:
             raise ConfigError(f"max_tokens is {max_tokens}: it must be at least {least}")

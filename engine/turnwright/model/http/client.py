@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 import msgspec
 from msgspec import structs
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind, need_method
 from turnwright.model.capabilities import Capabilities
 from turnwright.model.fit import fit
 from turnwright.model.model_settings import ModelSettings
@@ -39,7 +39,7 @@ class _SentLimits(msgspec.Struct):
 class HttpModel:
     """A model of an endpoint. `encoder` makes request bodies, `decoder` makes the decoder of a reply.
 
-    Raises `ConfigError` for a model without a name.
+    Raises `ConfigError` for a model without a name, and for another kind of transport.
     """
 
     always_streams: ClassVar[bool] = True
@@ -56,7 +56,10 @@ class HttpModel:
         patience: Timeouts,
         transport: "httpx.AsyncBaseTransport | None",
     ) -> None:
-        if not model:
+        need_kind("model", model, str, "the model's id")
+        if transport is not None:
+            need_method("transport", transport, "handle_async_request", "a transport of httpx that is async")
+        if not model.strip():
             raise ConfigError("the model has no name: pass its id at the provider")
         #: The model's id.
         self.name: Final = model

@@ -4,7 +4,7 @@ import json
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
 from pydantic import JsonValue
@@ -107,7 +107,7 @@ class RequestEncoder(ABC, Generic[Encoded]):
     `capabilities`.
 
     Raises `ConfigError` for an `extra_body` that is not JSON or has a reserved field, for a hosted tool that the
-    provider does not run, and for another type of `capabilities`.
+    provider does not run, for another choice of tools, and for another type of `capabilities`.
     """
 
     def __init__(
@@ -122,6 +122,8 @@ class RequestEncoder(ABC, Generic[Encoded]):
         capabilities: Capabilities,
         hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
     ) -> None:
+        if tool_choice_first is not None and tool_choice_first not in get_args(ToolChoice):
+            raise ConfigError(f"tool_choice_first must be auto, required or none, not {tool_choice_first!r}")
         self._model = model
         self.capabilities = checked_capabilities(capabilities)
         self._extra_body = checked_extra(extra_body, reserved_fields)

@@ -115,6 +115,10 @@ class Endpoint:
         user, password = url.username, url.password
         url = url.copy_with(username=None, password=None)
         shown_url = str(url.copy_with(query=None))
+        if not isinstance(headers, Mapping | None):
+            raise ConfigError(f"headers must be a mapping of names to texts, not {type(headers).__name__}")
+        for name in headers or ():
+            _need_text("the name of a header", name)
         own_headers = {name.lower(): _header(name, value) for name, value in (headers or {}).items()}
         named_values = [*own_headers.items(), *url.params.multi_items()]
         secrets = {value for name, value in named_values if any(part in name.lower() for part in _SECRET_NAMES)}
@@ -150,6 +154,7 @@ def _is_loopback(host: str) -> bool:
 def _parse_address(base_url: str) -> "httpx.URL":
     import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
+    _need_text("base_url", base_url)
     hint = "write it like http://localhost:8080/v1"
     # Even an invalid address may contain a password.
     subject = "the base URL" if "@" in base_url else f"the base URL {base_url!r}"
@@ -168,7 +173,14 @@ def _parse_address(base_url: str) -> "httpx.URL":
     return url
 
 
+def _need_text(name: str, value: object) -> None:
+    """Raise `ConfigError` for another value than text. It may be secret, and is not shown."""
+    if not isinstance(value, str):
+        raise ConfigError(f"{name} must be text, not {type(value).__name__}")
+
+
 def _key(key: str, hint: str) -> str:
+    _need_text("api_key", key)
     if not key.isascii() or not key.isprintable() or key != key.strip():
         raise ConfigError(
             "the API key has a character that a key cannot have (a line end, a space around it, or a letter outside "
@@ -178,6 +190,7 @@ def _key(key: str, hint: str) -> str:
 
 
 def _header(name: str, value: str) -> str:
+    _need_text(f"the header {name!r}", value)
     if not name.isascii() or not name.isprintable() or not name or any(char in ' :"(),/;<=>?@[\\]{}' for char in name):
         raise ConfigError(f"{name!r} is not a name for a header: use letters, digits and hyphens")
     if not value.isascii() or not value.isprintable() or value != value.strip():

@@ -9,7 +9,7 @@ reply resets. `turnwright.model.http.text_buffer.Meter.progress` counts the part
 from dataclasses import dataclass
 from typing import Final, TypedDict
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 from turnwright.model.protocol import ModelError
 from turnwright_states import Cause
 
@@ -40,6 +40,7 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect", "first_byte", "idle", "reply", "after"):
             seconds: float = getattr(self, name)
+            need_kind(f"the {name} timeout", seconds, int | float, "a number of seconds")
             if not seconds > 0:
                 raise ConfigError(f"the {name} timeout is {seconds}: it must be above 0 seconds")
 

@@ -1,11 +1,12 @@
 """Requests in the format of chat completions. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeGuard
+from typing import Final, Literal, NamedTuple, TypeGuard, get_args
 
 from msgspec import structs
 from pydantic import JsonValue
 
+from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolResultPart, ToolSpec
 from turnwright.model.capabilities import Capabilities, ThinkingControl
 from turnwright.model.fit import BRIDGE, sendable_name, split_calls
@@ -102,6 +103,8 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             tool_choice_first=tool_choice_first,
             capabilities=capabilities,
         )
+        if max_tokens_field not in get_args(MaxTokensField):
+            raise ConfigError(f"max_tokens_field must be one of {get_args(MaxTokensField)}, not {max_tokens_field!r}")
         self._max_tokens_field: MaxTokensField = max_tokens_field
         self._may_rename = may_rename
         self._row = _Row(self._messages, capabilities)

@@ -1,10 +1,17 @@
+from collections.abc import Callable
+from typing import Any, cast
+
+import httpx
 import pytest
+from pydantic import SecretStr
 
 from turnwright.errors import ConfigError
-from turnwright.model.anthropic.client import ANTHROPIC_API
+from turnwright.model.anthropic.client import ANTHROPIC_API, AnthropicMessages
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.http.client import HttpModel
 from turnwright.model.http.endpoint import Api, Endpoint, opened_by_name
-from turnwright.model.openai_chat.client import OPENAI_API
-from turnwright.model.openai_responses.client import RESPONSES_API
+from turnwright.model.openai_chat.client import OPENAI_API, OpenAIChat
+from turnwright.model.openai_responses.client import RESPONSES_API, OpenAIResponses
 
 APIS = pytest.mark.parametrize(
     "api", [OPENAI_API, RESPONSES_API, ANTHROPIC_API], ids=["openai", "responses", "anthropic"]
@@ -212,3 +219,38 @@ def test_model_opened_by_name_takes_the_key_from_the_environment(api: Api) -> No
 def test_unsendable_header_is_refused(headers: dict[str, str]) -> None:
     with pytest.raises(ConfigError, match="header"):
         Endpoint.of(OPENAI_API, base_url="http://host", headers=headers)
+
+
+@pytest.mark.parametrize("client", [OpenAIChat, OpenAIResponses, AnthropicMessages])
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        ({"model": 5}, "model must be the model's id, not 5"),
+        ({"model": 5, "capabilities": Capabilities()}, "model must be the model's id, not 5"),
+        ({"model": " "}, "the model has no name"),
+        ({"base_url": httpx.URL("http://me:sk-secret@host")}, "base_url must be text, not URL"),
+        ({"api_key": SecretStr("sk-secret")}, "api_key must be text, not SecretStr"),
+        ({"api_key": b"sk-secret"}, "api_key must be text, not bytes"),
+        ({"headers": [("x-key", "sk-secret")]}, "headers must be a mapping of names to texts, not list"),
+        ({"headers": {"x-key": SecretStr("sk-secret")}}, "the header 'x-key' must be text, not SecretStr"),
+        ({"headers": {5: "sk-secret"}}, "the name of a header must be text, not int"),
+        ({"first_byte_timeout": "30"}, "first_byte timeout must be a number of seconds, not '30'"),
+        ({"idle_timeout": None}, "idle timeout must be a number of seconds, not None"),
+        ({"transport": httpx.Client()}, "transport must be a transport of httpx that is async, not Client"),
+        ({"tool_choice_first": "any"}, "tool_choice_first must be auto, required or none, not 'any'"),
+    ],
+)
+def test_option_of_another_type_is_refused_by_name(
+    client: Callable[..., HttpModel], options: dict[str, Any], fault: str
+) -> None:
+    """In a turn it would be an error of the engine. A value that may be secret is not shown."""
+    with pytest.raises(ConfigError, match=fault) as caught:
+        client(**{"model": "m", "base_url": "http://host", **options})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_option_of_one_client_is_checked() -> None:
+    with pytest.raises(ConfigError, match="max_tokens_field must be one of"):
+        OpenAIChat("m", base_url="http://host", max_tokens_field=cast("Any", "tokens"))
+    with pytest.raises(ConfigError, match="max_tokens must be a number of tokens, not '9'"):
+        AnthropicMessages("m", base_url="http://host", max_tokens=cast("Any", "9"))
