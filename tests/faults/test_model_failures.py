@@ -3,6 +3,7 @@
 import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import anyio
 import pytest
@@ -148,6 +149,24 @@ async def test_retry_after_of_the_provider_reaches_the_backoff() -> None:
     backoff = Noting()
     await Engine(model=ScriptedModel(busy(7.5), busy(), "Hello."), backoff=backoff).run(AGENT, "hi")
     assert backoff.waits == [(1, 7.5), (2, None)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"retry_after": "7"}, "ModelError: retry_after must be a number of seconds, not str"),
+        ({"partial": "All"}, "ModelError: partial must be a ModelResponse, not str"),
+        ({"cause": "busy"}, "'busy' is not a valid Cause"),
+    ],
+)
+async def test_wrong_field_of_a_models_error_is_named(fields: dict[str, Any], words: str) -> None:
+    """Where the model raises it: as a header is text, a model of your own may pass it on unchanged."""
+
+    def fails(_: ModelRequest) -> ModelResponse:
+        raise ModelError("too many requests", **{"cause": Cause.RATE_LIMITED, **fields})
+
+    turn = await Engine(model=ScriptedModel(fails, "Hello."), backoff=AT_ONCE).run(AGENT, "hi")
+    assert (turn.reason, words in turn.error) == (EndReason.ENGINE_ERROR, True)
 
 
 async def test_attempt_is_made_only_after_the_wait() -> None:

@@ -263,6 +263,9 @@ class ModelError(TurnwrightError):
 
     `status` is the HTTP status, if there was one; `retry_after` is the wait that the provider asked for, in seconds;
     `partial` is the part of the reply that had arrived.
+
+    Raises `ValueError` for an unknown cause, and `TypeError` for a `retry_after` or a `partial` of another type: else
+    the turn would fail later, without their names.
     """
 
     def __init__(
@@ -275,7 +278,11 @@ class ModelError(TurnwrightError):
         partial: ModelResponse | None = None,
     ) -> None:
         super().__init__(message)
-        self.cause = cause
+        if not isinstance(retry_after, int | float | None):
+            raise TypeError(f"ModelError: retry_after must be a number of seconds, not {type(retry_after).__name__}")
+        if not isinstance(partial, ModelResponse | None):
+            raise TypeError(f"ModelError: partial must be a ModelResponse, not {type(partial).__name__}")
+        self.cause = Cause(cause)
         self.status = status
         self.retry_after = retry_after
         self.partial = partial

@@ -5,7 +5,7 @@ import random
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 
 #: The longest wait, in seconds, that a provider's Retry-After may cause.
 MAX_RETRY_AFTER: Final = 120.0
@@ -32,6 +32,7 @@ class Backoff:
     def __post_init__(self) -> None:
         for name in ("initial", "maximum", "max_retry_after"):
             seconds: float = getattr(self, name)
+            need_kind(f"Backoff.{name}", seconds, int | float, "a number of seconds")
             if not math.isfinite(seconds) or seconds < 0:
                 raise ConfigError(f"Backoff.{name} is {seconds}: it must be a number of seconds, 0 or more")
 

@@ -1,4 +1,5 @@
 import math
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -45,6 +46,12 @@ def test_the_bound_of_retry_after_can_be_set() -> None:
 @pytest.mark.parametrize(("retry_after", "wait"), [(-5, 0), (math.nan, 0), (math.inf, MAX_RETRY_AFTER)])
 def test_a_senseless_retry_after_does_no_harm(retry_after: float, wait: float) -> None:
     assert Backoff(initial=0).wait(1, retry_after) == wait
+
+
+@pytest.mark.parametrize("field", ["initial", "maximum", "max_retry_after"])
+def test_wait_of_another_type_is_refused(field: str) -> None:
+    with pytest.raises(ConfigError, match=rf"Backoff\.{field} must be a number of seconds, not '1'"):
+        Backoff(**{field: cast("Any", "1")})
 
 
 @pytest.mark.parametrize("field", ["initial", "maximum", "max_retry_after"])
