@@ -56,6 +56,10 @@ def checked_model(model: Model) -> Model:
         )
     if inspect.iscoroutinefunction(model.stream):
         raise ConfigError(f"model {model.name}: `stream` returns its reply: it must yield it, a ModelResponse")
+    if inspect.isgeneratorfunction(model.stream):
+        raise ConfigError(f"model {model.name}: `stream` is a plain generator: write `async def stream`")
+    seconds = getattr(model, "silence_timeout", None)
+    need_kind(f"model {model.name}: silence_timeout", seconds, int | float | None, "a number of seconds")
     return model
 
 

@@ -2,9 +2,9 @@
 
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import anyio
 import anyio.lowlevel
@@ -521,6 +521,21 @@ def test_model_returning_a_reply_is_refused() -> None:
 
     with pytest.raises(ConfigError, match="model returns: `stream` returns its reply: it must yield it"):
         Engine(model=cast("Model", Returns()))
+
+
+def test_model_of_another_form_is_refused() -> None:
+    class Plain:
+        name = "plain"
+
+        def stream(self, _: object) -> Iterator[ModelResponse]:
+            yield ModelResponse(text="hi")
+
+    with pytest.raises(ConfigError, match="model plain: `stream` is a plain generator: write `async def stream`"):
+        Engine(model=cast("Model", Plain()))
+    timed = ScriptedModel("hi")
+    timed.silence_timeout = cast("Any", "30")
+    with pytest.raises(ConfigError, match="model scripted: silence_timeout must be a number of seconds, not '30'"):
+        Engine(model=timed)
 
 
 async def test_non_text_prompt_is_refused() -> None:
