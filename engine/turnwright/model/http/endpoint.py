@@ -145,10 +145,12 @@ class Endpoint:
 
 
 def _is_loopback(host: str) -> bool:
+    """Whether the host is this machine: vLLM and others print the address 0.0.0.0, which reaches it too."""
     try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        address = ipaddress.ip_address(host)
     except ValueError:
-        return False
+        return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
 
 
 def _parse_address(base_url: str) -> "httpx.URL":

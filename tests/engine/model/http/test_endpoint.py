@@ -124,6 +124,18 @@ class TestEveryApi:
             f"set {api.key_variable}, or pass api_key",
         )
 
+    @pytest.mark.parametrize(
+        ("host", "is_here"),
+        [
+            *((host, True) for host in ("localhost", "vllm.localhost", "127.0.0.1", "[::1]", "[::]")),
+            ("0.0.0.0", True),  # noqa: S104 (no server is bound to it)
+            *((host, False) for host in ("host", "localhost.example", "evil-localhost", "10.0.0.1", "[fe80::1]")),
+        ],
+    )
+    def test_address_of_this_machine_is_known(self, api: Api, host: str, *, is_here: bool) -> None:
+        """Its requests go around the proxy of the environment."""
+        assert Endpoint.of(api, base_url=f"http://{host}:8080/v1").loopback is is_here
+
     @pytest.mark.parametrize(("host", "own"), [("eu.{}", True), ("{}.evil.example", False), ("evil-{}", False)])
     def test_only_hosts_of_the_provider_count_as_own(self, api: Api, host: str, *, own: bool) -> None:
         assert Endpoint.of(api, base_url=f"https://{host.format(api.host)}", api_key="sk-secret").own is own
