@@ -25,6 +25,9 @@ PREFIX: Final = "TURNWRIGHT_"
 CONFIG_VARIABLE: Final = "TURNWRIGHT_CONFIG"
 #: The token of the inspector (`turnwright serve`). As a secret, it is not read from a file.
 TOKEN_VARIABLE: Final = "TURNWRIGHT_TOKEN"  # noqa: S105 (a name)
+#: The address of links, and the keys that sign them (`Links.from_environment`). Secrets too.
+LINKS_VARIABLE: Final = "TURNWRIGHT_LINKS"
+LINK_KEYS_VARIABLE: Final = "TURNWRIGHT_LINK_KEYS"
 MAX_BYTES: Final = 1024 * 1024
 #: The maximum depth of nested tables and lists. A `pyproject.toml` has the settings of other tools too.
 _MAX_DEPTH: Final = 50
@@ -45,6 +48,18 @@ _TOO_DEEP: Final = f"{{}}: nests tables more than {_MAX_DEPTH} deep: settings ar
 #: Kubernetes sets these variables in containers if there is a service named `turnwright`.
 _SERVICE_LINK: Final = re.compile(
     r"TURNWRIGHT_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_[A-Z]+(_(PROTO|PORT|ADDR))?)?)"
+)
+#: The other variables, which set no setting.
+_OTHER_VARIABLES: Final = frozenset(
+    {
+        CONFIG_VARIABLE,
+        FORMAT_VARIABLE,
+        LEVEL_VARIABLE,
+        LINKS_VARIABLE,
+        LINK_KEYS_VARIABLE,
+        TOKEN_VARIABLE,
+        WEIGHTS_VARIABLE,
+    }
 )
 _AT_LINE: Final = re.compile(r"\s*\(at (?:line (\d+), column \d+|end of document)\)$")
 
@@ -97,12 +112,11 @@ def read_environment(environ: Mapping[str, str]) -> tuple[dict[str, object], dic
 
     An empty variable counts as unset. Numbers, lists and tables are written as in JSON.
     """
-    other_variables = {CONFIG_VARIABLE, TOKEN_VARIABLE, WEIGHTS_VARIABLE, FORMAT_VARIABLE, LEVEL_VARIABLE}
     mistakes = [
         f"{name}: {unknown(_guess(name), variable)}"
         for name in sorted(environ)
         if name.startswith(PREFIX)
-        and name not in VARIABLES.keys() | other_variables
+        and name not in VARIABLES.keys() | _OTHER_VARIABLES
         and not _SERVICE_LINK.fullmatch(name)
     ]
     names = {key: name for name, key in VARIABLES.items() if environ.get(name, "") != ""}

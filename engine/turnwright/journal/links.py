@@ -80,8 +80,10 @@ class Links:
 
         None without the first variable. Raises `ConfigError`.
         """
-        base = environment.get("TURNWRIGHT_LINKS", "")
-        return cls(base, keys=environment.get("TURNWRIGHT_LINK_KEYS", "").split()) if base else None
+        from turnwright.config.files import LINK_KEYS_VARIABLE, LINKS_VARIABLE  # noqa: PLC0415 (for the command line)
+
+        base = environment.get(LINKS_VARIABLE, "")
+        return cls(base, keys=environment.get(LINK_KEYS_VARIABLE, "").split()) if base else None
 
     @property
     def path(self) -> str:

@@ -21,7 +21,7 @@ from turnwright import Agent, ConfigError, Engine, Limits, Price
 from turnwright.agents.markdown import parse_agents
 from turnwright.cli.config import settings_list
 from turnwright.config.config import Config, SettingSource, load_config
-from turnwright.config.files import MAX_BYTES, VARIABLES, variable
+from turnwright.config.files import MAX_BYTES, VARIABLES, read_environment, variable
 from turnwright.config.settings import SETTINGS, PriceRow
 from turnwright.model.model_settings import ModelSettings
 from turnwright_states import ToolCallLimits
@@ -520,6 +520,14 @@ class TestMistakes:
         """A Kubernetes service that is called turnwright gives such variables to every container."""
         names = ["TURNWRIGHT_WEIGHTS", "TURNWRIGHT_SERVICE_HOST", "TURNWRIGHT_PORT", "TURNWRIGHT_PORT_80_TCP_ADDR"]
         assert load_config(tmp_path, environ=dict.fromkeys([*names, "OTHER"], "x")).file is None
+
+    def test_every_documented_variable_is_known(self) -> None:
+        """So are those that set no setting, such as the address and the keys of links."""
+        pages = [page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md")]
+        names = {name for page in pages for name in re.findall(r"TURNWRIGHT_[A-Z_]+", page)}
+        assert {"TURNWRIGHT_LINKS", "TURNWRIGHT_LINK_KEYS", "TURNWRIGHT_TOKEN"} <= names
+        _, _, mistakes_found = read_environment(dict.fromkeys(names, "x"))
+        assert mistakes_found == []
 
     @pytest.mark.parametrize("text", ["5.0", "true", "null", "1e400", "9" * 5000, "[5]", "five", "+5", "0x5", "NaN"])
     def test_variable_without_a_valid_number_is_refused_briefly(self, tmp_path: Path, text: str) -> None:
