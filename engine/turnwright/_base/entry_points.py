@@ -6,7 +6,7 @@ Reading entry points takes about ten milliseconds, so no module does it while it
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoints
+    from importlib.metadata import EntryPoint, EntryPoints
 
 
 class NamedRecord(Protocol):
@@ -41,17 +41,31 @@ def find_added(group: str, name: str, kind: type[Record], error: type[Exception]
     entries = list(_entries(group).select(name=name))
     if not entries:
         return None
-    packages = sorted(entry.dist.name if entry.dist else "a package without a name" for entry in entries)
     if len(entries) > 1:
-        raise error(f"{group}: {name!r} is added by {' and by '.join(packages)}: uninstall all but one of them")
+        packages = " and by ".join(sorted(map(_package_of, entries)))
+        raise error(f"{group}: {name!r} is added by {packages}: uninstall all but one of them")
     (entry,) = entries
-    where = f"the entry point `{name} = {entry.value}` ({group}) of the package {packages[0]}"
-    try:
-        record: object = entry.load()
-    except Exception as failure:
-        why = f"{type(failure).__name__}: {failure}"
-        raise error(f"{where} cannot be loaded ({why}): upgrade the package, or uninstall it") from failure
+    record = load_entry(entry, error)
     if not isinstance(record, kind) or record.name != name:
         expected = f"{kind.__module__}.{kind.__qualname__}"
-        raise error(f"{where} is not a {expected} of that name, but {record!r:.200}: upgrade or uninstall it")
+        why = f"is not a {expected} of that name, but {record!r:.200}"
+        raise error(f"{_describe(entry)} {why}: upgrade or uninstall it")
     return record
+
+
+def load_entry(entry: "EntryPoint", error: type[Exception]) -> object:
+    """Return the object of an entry point. Raises `error`, which names the package, if it cannot be loaded."""
+    try:
+        value: object = entry.load()
+    except Exception as failure:
+        why = f"{type(failure).__name__}: {failure}"
+        raise error(f"{_describe(entry)} cannot be loaded ({why}): upgrade the package, or uninstall it") from failure
+    return value
+
+
+def _describe(entry: "EntryPoint") -> str:
+    return f"the entry point `{entry.name} = {entry.value}` ({entry.group}) of the package {_package_of(entry)}"
+
+
+def _package_of(entry: "EntryPoint") -> str:
+    return entry.dist.name if entry.dist else "a package without a name"

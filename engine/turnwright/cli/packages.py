@@ -7,8 +7,9 @@ from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from turnwright._base.entry_points import load_entry
 from turnwright.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +25,11 @@ def load_command(name: str, package: str | None = None) -> Callable[..., object]
     """Return the function of a command that a package adds, or None if none adds it.
 
     `package` is the distribution that has the command, with its extra if it needs one. Raises `ConfigError` if it is
-    not installed.
+    not installed, and for a command that cannot be loaded.
     """
     for entry in _entries():
         if entry.name == entry_name(name):
-            function: Callable[..., object] = entry.load()
-            return function
+            return cast("Callable[..., object]", load_entry(entry, ConfigError))
     if package is not None:
         raise missing_package(f"turnwright {name}", package)
     return None

@@ -164,6 +164,18 @@ def test_installed_package_of_others_adds_a_command(cli: "Cli") -> None:
     assert (ran.returncode, ran.stdout) == (0, "Hello, Ann.\n"), ran.stderr
 
 
+def test_command_that_cannot_be_loaded_names_its_package(cli: "Cli") -> None:
+    info = Path(cli.folder) / "hello-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hello\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[turnwright.commands]\nhello = no_module:hello\n", encoding="utf-8")
+    command = [sys.executable, "-m", "turnwright", "hello"]
+    ran = subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (2, "")
+    place = "the entry point `hello = no_module:hello` (turnwright.commands) of the package hello"
+    assert f"{place} cannot be loaded (ModuleNotFoundError: No module named 'no_module')" in ran.stderr
+
+
 @pytest.mark.parametrize("name", PROJECTS)
 def test_package_has_the_version_of_the_engine(name: str) -> None:
     project = PROJECTS[name]["project"]
