@@ -54,9 +54,10 @@ def change_arguments(answers: Iterable[str | Answer]) -> bool:
 def _with_arguments(flags: AnswerFlags, still_open: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the id of each interrupt that is approved with arguments, and their JSON."""
     for text in flags.arguments or ():
-        name, _, json_text = ("", "", text) if text.lstrip().startswith("{") else text.partition("=")
+        is_json = text.lstrip().startswith(("{", "["))
+        name, separator, json_text = ("", "=", text) if is_json else text.partition("=")
         ids = flags.approvals or still_open
-        if not name and len(ids) != 1:
+        if not separator or (not name and len(ids) != 1):
             raise InvalidAnswerError(name, "write --arguments ID=JSON", still_open)
         yield name or ids[0], json_text
 

@@ -114,6 +114,11 @@ def test_arguments_belong_to_the_named_approval(cli: "Cli", paused: str, flags: 
     ("flags", "words"),
     [
         (("--arguments", '{"amount": 4}'), "write --arguments ID=JSON"),
+        (("--arguments", "approval-2"), "interrupt 'approval-2': write --arguments ID=JSON"),
+        (
+            ("--approve", "approval-2", "--arguments", "[4]"),
+            "approval-2': the changed arguments are not a JSON object",
+        ),
         (("--arguments", "approval-2=4"), "the changed arguments are not a JSON object"),
         (("--arguments", "approval-2={4}"), "the changed arguments are not a JSON object"),
         (("--arguments", 'question-1={"amount": 4}'), "a question takes reply or no, not approve"),
