@@ -1,5 +1,6 @@
 """The command that was asked for: it is loaded and run, and an error becomes a line and an exit code."""
 
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +29,8 @@ from .refused import with_advice
 PLACES: Final = {name: place for group in GROUPS.values() for name, place in group.items()}
 #: The entry points of the commands of two words, which nobody types: `mcp-serve`.
 _ENTRIES: Final = frozenset(entry_name(name) for name in PLACES if " " in name)
+#: The errors of a full disk. Typer handles a reader of the output that has left.
+_FULL: Final = frozenset({errno.EDQUOT, errno.EFBIG, errno.ENOSPC})
 
 
 def command(name: str) -> Callable[..., object]:
@@ -166,7 +169,7 @@ def _report(error: Exception) -> int:
         process.say(" ".join(map(str.strip, str(error).splitlines())))
         return codes.FAILED
     if isinstance(error, TurnwrightError):
-        process.say(str(error))
+        process.say(process.explain(error))
         return codes.USAGE
     # An error of click, known by its attributes: which package defines its class depends on the release of Typer.
     show, code = getattr(error, "show", None), getattr(error, "exit_code", None)
@@ -180,5 +183,8 @@ def _report(error: Exception) -> int:
         return code
     if type(error).__name__ == "Abort":
         return codes.ABORTED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        process.report_unwritten(error, sys.stdout)
+        return codes.FAILED
     process.say_bug(error)
     return codes.FAILED

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, NoReturn, Protocol, TextIO, r
 import typer
 
 from turnwright._base.regular_files import read_regular
-from turnwright.errors import ConfigError, PicklableError
+from turnwright.errors import ConfigError, PicklableError, TurnwrightError
 from turnwright.logs import JsonFormatter, utc
 from turnwright.privacy.invisible import escape, escape_invisible
 from turnwright.privacy.secrets import Secrets
@@ -108,10 +108,14 @@ class Output:
             self._stream.flush()
         except OSError as error:
             self._is_gone = True
-            with suppress(OSError):
-                # The rest of the buffer would be written again at the exit, and fail again.
-                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
-            say(f"the output cannot be written ({error.strerror}); the turn continues")
+            report_unwritten(error, self._stream, "; the turn continues")
+
+
+def report_unwritten(error: OSError, stream: TextIO, consequence: str = "") -> None:
+    """Say that a stream cannot be written, and discard the rest of its buffer, which would fail again at the exit."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    say(f"the output cannot be written ({error.strerror}){consequence}")
 
 
 #: Loggers that repeat what one `StoreError` says, that the database is gone; or what a client is answered, which could
@@ -161,20 +165,18 @@ class _OneLine(logging.Formatter):
 
 def _place_of(error: BaseException) -> str:
     """Return the innermost line of the user's own code in the traceback of an error, in brackets; empty without one."""
-    from sysconfig import get_paths  # noqa: PLC0415 (after an error only)
-
-    from turnwright.tools.load import LOADED_NAME  # noqa: PLC0415 (as above)
+    from turnwright.tools.load import user_line  # noqa: PLC0415 (after an error only)
 
     while error.__cause__ is not None:
         error = error.__cause__
-    library_places = (get_paths()["stdlib"], get_paths()["purelib"], "<")
-    place = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
-        is_ours = module.startswith("turnwright") and not module.startswith(LOADED_NAME)
-        if not is_ours and not file.startswith(library_places):
-            place = f" ({file}, line {line})"
-    return place
+    line = user_line(error)
+    return "" if line is None else f" ({line})"
+
+
+def explain(error: TurnwrightError) -> str:
+    """Return the text of an error, with the user's own line that caused it, if any."""
+    text, place = str(error), _place_of(error)
+    return text if text.endswith(place) else f"{text}{place}"
 
 
 class _Stamped(_OneLine):

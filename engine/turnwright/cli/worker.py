@@ -16,6 +16,7 @@ from turnwright._base.words import count, cut_line
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, TurnwrightError
 from turnwright.runtime import Runtime, TurnStatus
 from turnwright.store import InboxKind
+from turnwright.store.protocol import is_read_only
 from turnwright_states import State
 
 from . import codes, process
@@ -137,7 +138,7 @@ class WorkerListener:
             case TurnBusyError():
                 pass  # another driver has it
             case ConfigError() | StoreError():
-                self._print_why("refused", turn_id, str(ending))
+                self._print_why("refused", turn_id, process.explain(ending))
             case _ if claimed:
                 why = str(ending) if isinstance(ending, TurnwrightError) else "another worker can resume it"
                 self._print_why("released", turn_id, why)
@@ -208,6 +209,11 @@ async def _work(
             async with background_task(_drain_on_signal, signals, stopping, listener, drain):
                 # An error of the store or of the service must appear before the worker starts.
                 await engine.store.requests(InboxKind.ABORT)
+                if is_read_only(engine.store):
+                    raise StoreError(
+                        "--store: it can only be read here, and a worker writes to it: give this user write access to"
+                        " the file and its folder"
+                    )
                 await runtime.failure("worker", 1)  # the answer does not matter
                 on_start(sorted(engine.setup.tools))
                 await engine.run_worker(stopping, listener=listener)

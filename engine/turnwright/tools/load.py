@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
+from sysconfig import get_paths
 from types import ModuleType
 from typing import Final, NamedTuple
 
@@ -102,7 +103,7 @@ def _load_file(spec: str) -> ModuleType:
     module = importlib.util.module_from_spec(module_spec)
     sys.modules[name] = module
     try:
-        _import(spec, path.parent, lambda: loader.exec_module(module), str(path))
+        _import(spec, path.parent, lambda: loader.exec_module(module))
     except ConfigError:
         del sys.modules[name]
         raise
@@ -116,19 +117,19 @@ def _module(spec: str) -> ModuleType:
     return sys.modules[spec]
 
 
-def _import(spec: str, folder: Path, load: Callable[[], object], file: str | None = None) -> None:
+def _import(spec: str, folder: Path, load: Callable[[], object]) -> None:
     try:
         with _importable(folder):
             load()
     except ModuleNotFoundError as error:
-        if file is None and error.name and (spec == error.name or spec.startswith(f"{error.name}.")):
+        if not spec.endswith(".py") and error.name and (spec == error.name or spec.startswith(f"{error.name}.")):
             raise ConfigError(
                 f"there is no module {spec!r} (looked in {folder} and in Python's own path): check the spelling,"
                 " or give the path of a .py file"
             ) from error
-        raise _explain_error(spec, error, file) from error
+        raise _explain_error(spec, error) from error
     except (Exception, SystemExit) as error:
-        raise _explain_error(spec, error, file) from error
+        raise _explain_error(spec, error) from error
 
 
 @contextmanager
@@ -144,16 +145,24 @@ def _importable(folder: Path) -> Iterator[None]:
             sys.path.remove(entry)
 
 
-def _explain_error(spec: str, error: BaseException, file: str | None) -> ConfigError:
-    """Return the error of a module with its place: the innermost line of the file itself, else of any file."""
+def user_line(error: BaseException) -> str | None:
+    """Return the innermost line of the user's own code in the traceback of an error: `/a/tools.py, line 3`."""
+    library_places = (get_paths()["stdlib"], get_paths()["purelib"], "<")
+    place = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
+        is_ours = module.startswith("turnwright") and not module.startswith(LOADED_NAME)
+        if not is_ours and not file.startswith(library_places):
+            place = f"{file}, line {line}"
+    return place
+
+
+def _explain_error(spec: str, error: BaseException) -> ConfigError:
+    """Return the error of a module with its place: the user's innermost line, else that of a library."""
     if isinstance(error, SyntaxError):
-        where = f"{error.filename}, line {error.lineno}"
-        text = error.msg
+        where, text = f"{error.filename}, line {error.lineno}" if error.lineno else spec, error.msg
     else:
-        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename]
-        own_frames = [frame for frame in frames if frame.filename == file]
-        last = (own_frames or frames)[-1] if frames else None
-        where = f"{last.filename}, line {last.lineno}" if last else spec
-        text = str(error)
+        *_, last = (frame for frame in traceback.extract_tb(error.__traceback__) if "importlib" not in frame.filename)
+        where, text = user_line(error) or f"{last.filename}, line {last.lineno}", str(error)
     kind = "" if isinstance(error, ConfigError) else f"{type(error).__name__}: "
     return ConfigError(f"{spec} cannot be loaded: {kind}{text} ({where})")

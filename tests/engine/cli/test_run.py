@@ -364,6 +364,18 @@ def test_run_works_with_closed_stdout(cli: "Cli", endpoint: "Endpoint") -> None:
         assert (done.returncode, done.stderr) == (0, b"")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full disk to write to")
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("config",)])
+def test_full_disk_is_no_bug(cli: "Cli", arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "turnwright", *arguments]
+        done = subprocess.run(command, cwd=cli.folder, env=cli.env, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr.decode()) == (
+        1,
+        "turnwright: the output cannot be written (No space left on device)\n",
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "code", "words"),
@@ -470,6 +482,14 @@ def test_metadata_reaches_make_deps_templates_and_continuations(cli: "Cli", endp
     endpoint.calls(("whose", {})).says("Again.")
     again = cli.run("run", "--continue", done.turn, "--json")
     assert [event["result"] for event in again.of("call_settled")] == ["ann"]
+
+
+def test_error_of_make_deps_names_its_line(cli: "Cli") -> None:
+    tools = cli.write("clerk.py", CLERK)
+    done = cli.run("run", "Who am I?", "--tools", tools)
+    assert done.code == 2
+    assert "deps: make_deps raised KeyError: 'user': the turn stays as it is (" in done.err
+    assert done.err.endswith("clerk.py, line 5)\n")
 
 
 @pytest.mark.parametrize(

@@ -144,10 +144,19 @@ def test_exception_of_a_module_is_named_with_the_line(folder: Path) -> None:
     )
 
 
+def test_user_error_in_a_library_is_named_with_the_own_line(folder: Path) -> None:
+    (folder / "tw_agents.py").write_text("from turnwright import Agent\n\nAgent(name='A', stps=1)\n")
+    assert fault("tw_agents").endswith(f"({folder / 'tw_agents.py'}, line 3)")
+    (folder / "tw_imports.py").write_text("import tw_agents\n")
+    assert fault(folder / "tw_imports.py").endswith(f"({folder / 'tw_agents.py'}, line 3)")
+
+
 def test_syntax_error_is_named_with_the_line(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("x = 1\ny = (\n")
     assert fault(path) == f"{path} cannot be loaded: SyntaxError: '(' was never closed ({path}, line 2)"
+    path.write_text("x = '\0'\n")
+    assert fault(path).endswith(f"source code string cannot contain null bytes ({path})")
 
 
 def test_invalid_tool_is_named_with_the_line(tmp_path: Path) -> None:

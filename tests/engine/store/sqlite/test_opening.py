@@ -76,15 +76,19 @@ async def ended_turn(store: SqliteStore, turn_id: str, prompt: str, *, closes: b
         await store.aclose()
 
 
+def without_writing(path: Path, *arguments: str) -> list[str]:
+    """Return the command of a Python process that cannot write this store."""
+    if _ROOT:
+        return ["unshare", "-rm", "sh", "-c", _MOUNT, str(path.parent), sys.executable, *arguments]
+    path.parent.chmod(0o500)
+    return [sys.executable, *arguments]
+
+
 class Reader:
     """A process that reads a store that it cannot write, and says what it reads, when it is asked again too."""
 
     def __init__(self, path: Path) -> None:
-        command = [sys.executable, "-c", _READ, str(path)]
-        if _ROOT:
-            command = ["unshare", "-rm", "sh", "-c", _MOUNT, str(path.parent), *command]
-        else:
-            path.parent.chmod(0o500)
+        command = without_writing(path, "-c", _READ, str(path))
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -120,6 +124,15 @@ def test_store_on_a_read_only_disk_is_readable_and_searchable(path: Path) -> Non
     assert "give this user write access to the file and its folder; nothing was written" in refused
     assert answer == "['A zebra']"
     assert [file.name for file in path.parent.iterdir()] == ["turns.db"]
+
+
+def test_worker_ends_if_its_store_can_only_be_read(path: Path) -> None:
+    """It would look for turns for ever, and could drive none."""
+    flags = ("--store", f"sqlite:///{path}", "--base-url", "http://127.0.0.1:1/v1", "--model", "m")
+    command = without_writing(path, "-m", "turnwright", "worker", *flags)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith("turnwright: --store: it can only be read here, and a worker writes to it: give this")
 
 
 @pytest.mark.skipif(not _ROOT, reason="the folder is read-only for the writer too")
