@@ -87,18 +87,32 @@ class Recording:
 
         The last list, object or text in it may be cut.
         """
+        return self._documents[0] if self._documents else None
+
+    @cached_property
+    def _documents(self) -> list[JsonValue]:
         if len(self.head) < HEAD:
             with suppress(*BROKEN):
                 value: JsonValue = msgspec.json.decode(self.head)
-                return value
-        documents = partial_documents(self.head).values
-        return documents[0] if documents else None
+                return [value]
+        return partial_documents(self.head).values
 
     @cached_property
     def records(self) -> list[dict[str, JsonValue]]:
-        """The first JSON objects of a file of JSON lines, up to 50. Lines that cannot be read are left out."""
-        lines = self._data_of(self.head.split(b"\n"))
-        objects = (read_object(line) for line in islice(lines, _LINES_OF_HEAD))
+        """The first JSON objects in lines, or else of several that follow one another, up to 50.
+
+        Lines that cannot be read are left out.
+        """
+        several = self._documents[:_LINES_OF_HEAD] if len(self._documents) > 1 else []
+        return self._in_lines or [value for value in several if isinstance(value, dict)]
+
+    @cached_property
+    def _in_lines(self) -> list[dict[str, JsonValue]]:
+        """The first JSON objects in lines. Those in lines of a list are no lines of their own."""
+        lines = [*islice(self._data_of(self.head.split(b"\n")), _LINES_OF_HEAD)]
+        if isinstance(self.document, list) and not _is_json(lines[0]):
+            return []
+        objects = map(read_object, lines)
         return [record for record in objects if record is not None]
 
     @cached_property
@@ -115,13 +129,14 @@ class Recording:
             return True
         lines = self.lines()
         first, second = next(lines, b""), next(lines, None)
-        if second is None:
-            return False
-        try:
-            msgspec.json.decode(first, type=msgspec.Raw)
-        except BROKEN:
-            return first[-1:] not in {b"[", b"{", b","} and bool(self.records)  # else a document continues
-        return True
+        if second is None or _is_json(first):
+            return second is not None
+        return first[-1:] not in {b"[", b"{", b","} and bool(self._in_lines)  # else a document continues
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether it has several JSON values, in lines or one behind another."""
+        return self.is_lines or len(self._documents) > 1
 
     def lines(self) -> Iterator[bytes]:
         """Yield the lines that are not blank, without their ends; of a stream of events, the data."""
@@ -144,6 +159,20 @@ class Recording:
                 while len(piece) == _LONGEST_LINE and not piece.endswith(b"\n"):
                     piece = stream.readline(_LONGEST_LINE)
                 yield line + b"\n" if piece is not line and piece.endswith(b"\n") else line
+
+    def record_lines(self) -> Iterator[bytes]:
+        """Yield all lines with their ends; of a list, or of values that follow one another, each value as a line.
+
+        A line without an end is the beginning of what is cut.
+        """
+        if self.is_lines or self._in_lines:
+            yield from self.raw_lines()
+            return
+        items = self.items("item" if isinstance(self.document, list) else "")
+        for item in items:
+            yield msgspec.json.encode(item) + b"\n"
+        if items.cut:
+            yield b"{"
 
     def data(self) -> bytes | None:
         """Return all bytes; None if they are more than 256 MiB."""
@@ -307,6 +336,14 @@ def _open_values(data: BinaryIO) -> tuple[list[Any], bool]:
 
 def _has_records(value: JsonValue, names: Collection[str]) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(name), (dict, list)) for name in names)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        msgspec.json.decode(data, type=msgspec.Raw)
+    except BROKEN:
+        return False
+    return True
 
 
 def _is_overflow(error: Exception) -> bool:

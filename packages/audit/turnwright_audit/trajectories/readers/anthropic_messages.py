@@ -130,7 +130,7 @@ def recognizes(recording: Recording) -> bool:
     messages = islice(_messages(recording.document), _LOOKED_AT)
     if any(map(_is_message, messages)):
         return True
-    return recording.is_lines and any(map(_is_message, islice(_messages(list(recording.records)), _LOOKED_AT)))
+    return recording.is_sequence and any(map(_is_message, islice(_messages(list(recording.records)), _LOOKED_AT)))
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:

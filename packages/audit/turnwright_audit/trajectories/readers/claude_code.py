@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-import msgspec
 from msgspec import Struct, field
 from pydantic import JsonValue
 
@@ -133,14 +132,8 @@ def _is_record(record: Mapping[str, JsonValue]) -> bool:
 def read(recording: Recording) -> Iterator[Trajectory]:
     """Yield the run of a session. Lines that cannot be read are counted; their calls and results are not lost ones."""
     session = _Session(recording)
-    if isinstance(recording.document, list) and not recording.records:
-        items = recording.items("item")
-        for item in items:
-            session.line(msgspec.json.encode(item))
-        yield from session.finish(cut=items.cut)
-        return
     whole = True
-    for line in recording.raw_lines():
+    for line in recording.record_lines():
         whole = session.line(line) or line.endswith(b"\n")
     yield from session.finish(cut=not whole)
 

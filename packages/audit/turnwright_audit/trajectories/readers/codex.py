@@ -40,9 +40,7 @@ _DOCUMENT: Final = Shape(Document)
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first lines is a record, a header or a marker of a session, or the document is a session."""
     first = recording.document
-    if any(map(_is_record, recording.records)):
-        return True
-    return isinstance(first, Mapping) and (_is_record(first) or _is_document(first))
+    return any(map(_is_record, recording.objects)) or (isinstance(first, Mapping) and _is_document(first))
 
 
 def _is_record(record: Mapping[str, JsonValue]) -> bool:
@@ -68,7 +66,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     lost_ids: set[str] = set()
     unreadable = 0
     whole = True
-    for line in recording.raw_lines():
+    for line in recording.record_lines():
         record = _LINE.decode(line) if line.strip() else Line()
         whole = record is not None or line.endswith(b"\n")
         if record is not None:
@@ -83,7 +81,7 @@ def _events(recording: Recording) -> tuple[_Counted, bool]:
     """Return where tokens are counted, and whether events repeat the messages of the user."""
     count_place: _Counted = "nowhere"
     has_reply = has_prompts = False
-    for line in recording.raw_lines():
+    for line in recording.record_lines():
         has_prompts = has_prompts or b'"user_message"' in line
         if count_place == "nowhere" and b'_token_usage"' in line:
             count_place = "after" if has_reply else "before"

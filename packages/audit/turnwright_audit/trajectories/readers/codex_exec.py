@@ -75,8 +75,7 @@ _SHAPE: Final = Shape(Event)
 
 def recognizes(recording: Recording) -> bool:
     """Whether one of the first lines is an event of a thread."""
-    first = recording.document
-    return any(map(_is_event, [*recording.records, *([first] if isinstance(first, Mapping) else ())]))
+    return any(map(_is_event, recording.objects))
 
 
 def _is_event(record: Mapping[str, JsonValue]) -> bool:

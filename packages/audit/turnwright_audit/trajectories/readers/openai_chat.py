@@ -114,7 +114,7 @@ def recognizes(recording: Recording) -> bool:
     if any(map(_is_chunk, recording.objects)):
         return True
     messages = list(islice(_messages(recording.document), _LOOKED_AT))
-    if not messages and recording.is_lines:
+    if not messages and recording.is_sequence:
         messages = list(islice(_messages(list(recording.records)), _LOOKED_AT))
     return bool(messages) and all(map(_is_chat, messages))
 

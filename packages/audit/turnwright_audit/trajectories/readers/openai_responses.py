@@ -106,7 +106,7 @@ def recognizes(recording: Recording) -> bool:
     objects = islice(_objects(recording.document), _LOOKED_AT)
     if any(map(_is_item, objects)):
         return True
-    return recording.is_lines and any(map(_is_item, islice(_objects([*recording.records]), _LOOKED_AT)))
+    return recording.is_sequence and any(map(_is_item, islice(_objects([*recording.records]), _LOOKED_AT)))
 
 
 def read(recording: Recording) -> Iterator[Trajectory]:

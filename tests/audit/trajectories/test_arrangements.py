@@ -1,0 +1,84 @@
+"""The records of a run are the same run in lines, in a list, and one behind another."""
+
+import json
+from collections.abc import Callable
+from typing import Final
+
+import pytest
+from pydantic import JsonValue
+
+from turnwright_audit.measure import measure
+from turnwright_audit.trajectories.formats import format_of
+from turnwright_audit.trajectories.source import Recording
+
+Records = list[dict[str, JsonValue]]
+ASKED: Final[dict[str, JsonValue]] = {"role": "user", "content": "Look."}
+TEXT: Final[dict[str, JsonValue]] = {"type": "text", "text": "It is there."}
+MESSAGES: Final[Records] = [
+    ASKED,
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "look", "input": {"n": 1}}]},
+    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "a page"}]},
+    {"role": "assistant", "content": [TEXT]},
+]
+ITEMS: Final[Records] = [
+    {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Look."}]},
+    {"type": "function_call", "call_id": "c1", "name": "look", "arguments": '{"n": 1}'},
+    {"type": "function_call_output", "call_id": "c1", "output": "a page"},
+    {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "It is there."}]},
+]
+CALL: Final[JsonValue] = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"n": 1}'}}
+RECORDINGS: Final[dict[str, Records]] = {
+    "claude-code": [
+        {
+            "type": message["role"],
+            "uuid": f"u{number}",
+            "parentUuid": None,
+            "sessionId": "s",
+            "message": {**message, "id": f"m{number}"},
+        }
+        for number, message in enumerate(MESSAGES)
+    ],
+    "codex": [{"type": "response_item", "payload": item} for item in ITEMS],
+    "anthropic-messages": MESSAGES,
+    "openai-responses": ITEMS,
+    "openai-chat": [
+        ASKED,
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "c1", "content": "a page"},
+        {"role": "assistant", "content": "It is there."},
+    ],
+}
+ARRANGEMENTS: Final[dict[str, Callable[[Records], str]]] = {
+    "lines": lambda records: "".join(f"{json.dumps(record)}\n" for record in records),
+    "lines of a list": lambda records: "[\n" + ",\n".join(map(json.dumps, records)) + "\n]\n",
+    "a list in a line": json.dumps,
+    "a list": lambda records: json.dumps(records, indent=2),
+    "values over lines": lambda records: "\n".join(json.dumps(record, indent=2) for record in records),
+    "values without lines": lambda records: "".join(map(json.dumps, records)),
+    "old ends of lines": lambda records: "\r".join(map(json.dumps, records)),
+}
+
+
+@pytest.mark.parametrize("arrange", [pytest.param(arrange, id=name) for name, arrange in ARRANGEMENTS.items()])
+@pytest.mark.parametrize("format_name", RECORDINGS)
+def test_records_are_the_same_run_in_each_arrangement(format_name: str, arrange: Callable[[Records], str]) -> None:
+    recording = Recording.of(arrange(RECORDINGS[format_name]).encode())
+    run_format = format_of(recording)
+    assert run_format is not None
+    assert run_format.name == format_name
+    [run] = run_format.read(recording)
+    run_measure = measure(run, "-")
+    counts = run_measure.turns, run_measure.steps, run_measure.calls, run_measure.results
+    assert (counts, run_measure.unreadable_lines, run_measure.finished) == ((1, 2, 1, 1), 0, True)
+
+
+@pytest.mark.parametrize("format_name", ["claude-code", "codex"])
+@pytest.mark.parametrize("name", ["lines of a list", "a list", "values over lines"])
+def test_cut_arrangement_is_cut_behind_its_complete_records(format_name: str, name: str) -> None:
+    data = ARRANGEMENTS[name](RECORDINGS[format_name]).encode()
+    recording = Recording.of(data[: data.rindex(b"a page")])
+    run_format = format_of(recording)
+    assert run_format is not None
+    [run] = run_format.read(recording)
+    run_measure = measure(run, "-")
+    assert (run_measure.cut, run_measure.calls, run_measure.unreadable, run_measure.unpaired) == (True, 1, 1, 0)
