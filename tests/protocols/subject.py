@@ -83,6 +83,7 @@ REPLIES: Mapping[str, ModelResponse | ModelError] = {
     "slow": asks_for(("wait", {})),
     "job": asks_for(("render", {})),
     "job-and-pay": asks_for(("render", {}), ("pay", {"amount": 5})),
+    "job-and-ask": asks_for(("render", {}), ("choose", {})),
     "broken": asks_for(("broken", {})),
     "doom": asks_for(("look", {"name": "the same"})),
     "think": ModelResponse(reasoning="First I think.", text="Then I answer.", usage=USAGE),

@@ -1,6 +1,7 @@
 """The turns of a conversation, as doors start, answer and follow them. The engine drives them, not a request."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Final, Unpack
 
 import anyio
@@ -23,9 +24,9 @@ from turnwright.journal.answers import Answer, parse_answer
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import TurnRow
-from turnwright.transcript.events import FactEvent, StreamEvent, TurnPausedEvent
+from turnwright.transcript.events import FactEvent, StreamEvent, TurnEndedEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
-from turnwright_protocols.client_tools import client_tools_in
+from turnwright_protocols.client_tools import client_tools_in, settleable
 from turnwright_states import InterruptKind, State
 from turnwright_states import facts as f
 
@@ -156,6 +157,18 @@ def for_client(event: StreamEvent, choose: Choose) -> StreamEvent | None:
     return replace(event, interrupts=interrupts) if interrupts else None
 
 
+def without_waits(events: Sequence[StreamEvent], client_tools: Collection[str] = ()) -> list[StreamEvent]:
+    """Return the events of a turn without its waits for results that others than the client owe.
+
+    The client has `client_tools`, and those that the turn's first fact declares.
+    """
+    first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+    declared_tools = client_tools_in(first) if isinstance(first, f.TurnStarted) else ()
+    choose = partial(settleable, client_tools={*client_tools, *declared_tools})
+    client_events = (for_client(event, choose) for event in events)
+    return [event for event in client_events if event is not None]
+
+
 def events_for_client(
     engine: Engine, handle: TurnHandle[str], after: int, choose: Choose
 ) -> AsyncGenerator[StreamEvent, None]:
@@ -175,8 +188,10 @@ async def _events_for_client(
             seq = last.seq
             if (event := for_client(last, choose)) is not None:
                 yield event
-        if last is None and (turn := await engine.get(handle.id)).paused:
-            last = TurnPausedEvent(handle.id, seq, turn.interrupts)
+        if not isinstance(last, TurnPausedEvent | TurnEndedEvent) and (turn := await engine.get(handle.id)).paused:
+            # Paused since before these events, or ever since: some answers may have come.
+            open_interrupts = (interrupt for interrupt in turn.interrupts if interrupt.id not in turn.answered)
+            last = TurnPausedEvent(handle.id, seq, tuple(open_interrupts))
             if (event := for_client(last, choose)) is not None:
                 yield event
         if not isinstance(last, TurnPausedEvent) or choose(last.interrupts):
@@ -199,8 +214,6 @@ class PausedTurn:
         self.interrupts = () if pause is None else pause.interrupts
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
         self.started = first if isinstance(first, f.TurnStarted) else None
-        #: The tools that the client runs.
-        self.client_tools = frozenset[str]() if self.started is None else client_tools_in(self.started)
         self._answers = {
             event.fact.interrupt: event.fact
             for event in events

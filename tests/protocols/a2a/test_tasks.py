@@ -2,6 +2,8 @@
 
 import json
 
+import anyio
+import anyio.lowlevel
 import pytest
 from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json
@@ -159,12 +161,32 @@ async def test_result_from_outside_is_an_answer() -> None:
 @pytest.mark.parametrize("part", ["yes", {"data": {"answers": {"approval-1": True}}}])
 async def test_approval_is_answered_while_a_result_is_awaited(engine: Engine, client: Client, part: object) -> None:
     asking = await send(client, "job-and-pay")
-    waiting = await send(client, part, task=asking["id"])
-    assert state_of(waiting) == "INPUT_REQUIRED"
+    (interrupt,) = asking["status"]["message"]["parts"][1]["data"]["interrupts"]
+    assert (state_of(asking), interrupt["kind"]) == ("INPUT_REQUIRED", "approval")
+    waiting = await send(client, part, task=asking["id"], returnImmediately=True)
+    assert state_of(waiting) == "WORKING"
     await settle_job(engine)
     await engine.recover()
     done = (await call(client, "GetTask", {"id": asking["id"]})).json()["result"]
     assert (state_of(done), answer_of(done)) == ("COMPLETED", "Result: paid 5")
+
+
+async def test_task_that_waits_for_a_result_from_elsewhere_works(engine: Engine, client: Client) -> None:
+    """It can be read, listed, followed and steered like any working task."""
+    task = await send(client, "job", returnImmediately=True)
+    with anyio.fail_after(10):
+        while not (await engine.get(task["id"])).paused:
+            await anyio.lowlevel.checkpoint()
+    read_task = (await call(client, "GetTask", {"id": task["id"]})).json()["result"]
+    assert (state_of(read_task), read_task["status"].get("message")) == ("WORKING", None)
+    states = ("TASK_STATE_WORKING", "TASK_STATE_INPUT_REQUIRED")
+    listed = [(await call(client, "ListTasks", {"status": state})).json()["result"]["tasks"] for state in states]
+    assert [len(tasks) for tasks in listed] == [1, 0]
+    assert state_of(await send(client, "and more", task=task["id"], returnImmediately=True)) == "WORKING"
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        view = TaskView().read(await stream(client, "SubscribeToTask", {"id": task["id"]}))
+    assert (state_of(view.task), answer_of(view.task)) == ("COMPLETED", "You said: and more")
 
 
 async def test_large_integers_and_deep_arguments_are_shown_exactly() -> None:

@@ -260,6 +260,16 @@ async def test_question_without_forms_is_a_text_that_the_next_prompt_answers(eng
     assert editor.text.endswith("the choice is green")
 
 
+async def test_next_prompt_answers_a_question_beside_a_wait(engine: Engine) -> None:
+    agent, editor = await connect(engine, forms=False)
+    session = await begin(agent)
+    await say(agent, session, "job-and-ask")
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        await say(agent, session, "green")
+    assert editor.text.endswith("the choice is green")
+
+
 async def test_cancel_during_a_permission_ends_the_prompt(engine: Engine) -> None:
     agent, editor = await connect(engine)
     session, editor.waits = await begin(agent), anyio.Event()

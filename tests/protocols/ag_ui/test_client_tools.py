@@ -3,17 +3,18 @@
 import json
 from typing import Any
 
+import anyio
 import pytest
 from ag_ui.core import RunAgentInput
 from pydantic import JsonValue
 from tests.protocols.ag_ui.client import Client
 from tests.protocols.ag_ui.page import answer
-from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.subject import AGENT, make_engine, settle_job
 
-from turnwright import CallView, ChangeArguments, ConfigError, Engine, TurnContext, before_tool
+from turnwright import CallView, ChangeArguments, ConfigError, Engine, Later, TurnContext, before_tool, tool
 from turnwright.message import ToolResultPart
 from turnwright.model import ScriptedModel, asks_for
-from turnwright_protocols.ag_ui import read_input
+from turnwright_protocols.ag_ui import AgUiEncoder, read_input
 
 pytestmark = pytest.mark.anyio
 
@@ -260,3 +261,52 @@ async def test_client_runs_the_arguments_that_a_hook_changed() -> None:
     assert json.loads(call["function"]["arguments"]) == {"location": "Oslo"}
     await page.post(result(call))
     assert page.client.text() == ["Done."]
+
+
+async def test_run_lasts_until_a_result_from_elsewhere(engine: Engine) -> None:
+    """Nobody is asked for the result: the protocol's client would begin no other run without an answer."""
+    page = Frontend(engine)
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        end = await page.post(user("job"))
+    assert (end["outcome"], page.client.text()) == ({"type": "success"}, ["Result: film.mp4"])
+    assert page.client.types().count("RUN_STARTED") == 1
+
+
+async def test_approval_is_asked_beside_a_result_from_elsewhere(engine: Engine) -> None:
+    page = Frontend(engine)
+    (interrupt,) = (await page.post(user("job-and-pay")))["outcome"]["interrupts"]
+    assert interrupt["reason"] == "tool_call"
+    entry = {"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        await page.post(resume=[entry])
+    assert page.client.text() == ["Result: paid 5"]
+
+
+async def test_client_tool_runs_beside_a_result_from_elsewhere() -> None:
+    @tool
+    def render() -> Later:
+        """Render elsewhere."""
+        return Later()
+
+    model = ScriptedModel(asks_for(("render", {}), ("pick", {"location": "Graz"})), "Done.")
+    async with Engine(model=model, tools=[render], poll_interval=0.02) as engine:
+        page = Frontend(engine, PICK)
+        end = await page.post(user("use it"))
+        assert end["outcome"] == {"type": "success"}
+        async with anyio.create_task_group() as group:
+            group.start_soon(settle_job, engine)
+            await page.post(result(page.calls[1]))
+        assert page.client.text() == ["Done."]
+
+
+async def test_feed_that_ends_in_a_wait_is_a_run_that_asks_nothing(engine: Engine) -> None:
+    turn = await engine.run(AGENT, "job")
+    run = RunAgentInput.model_validate({"threadId": "s1", "runId": "r1", "messages": [user("job")]})
+    encoder, client = AgUiEncoder(run), Client()
+    client.hear(encoded for event in await engine.snapshot(turn.id) for encoded in encoder.encode(event))
+    assert client.ends == []
+    client.hear(encoder.close())
+    client.end()
+    assert client.ends[-1]["outcome"] == {"type": "success"}

@@ -227,7 +227,9 @@ async def test_output_settles_no_job_of_the_server() -> None:
 
     async with Engine(model=ScriptedModel(asks_for(("render", {})), "Done."), tools=[render]) as engine:
         client = client_of(engine, Agent(name="Clerk"))
-        page = await say(client, "hi", tools={})
+        body = {"id": "c1", "messages": [ChatPage().say("hi")]}
+        await client.send("POST", CHAT, body, leaves=lambda content: "input-available" in content)
+        (turn,) = await engine.turns()
         before = await journal(engine)
-        reply = await client.send("POST", CHAT, {"id": "c1", "messages": [output(page.calls[0]["toolCallId"])]})
+        reply = await client.send("POST", CHAT, {"id": "c1", "messages": [output(f"{turn.id}/call00001")]})
         assert (reply.status, await journal(engine)) == (409, before)

@@ -9,7 +9,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from tests.protocols.asgi import Client, Json, Reply
-from tests.protocols.subject import AGENT, HOST, TOOLS, UnreachableStore, make_engine
+from tests.protocols.subject import AGENT, HOST, TOOLS, UnreachableStore, make_engine, settle_job
 
 from turnwright import Engine, Outcome
 from turnwright.model import ScriptedModel, asks_for
@@ -211,6 +211,49 @@ async def test_explicit_answers_settle_a_question_beside_an_approval(engine: Eng
     approval = page.calls[1]["approval"]["id"]
     await post(client, page, answers={question["id"]: "red", approval: True})
     assert [call["output"] for call in page.calls] == ["the choice is red", "paid 5"]
+
+
+async def test_stream_lasts_until_a_result_from_elsewhere(engine: Engine) -> None:
+    """Nobody is asked for the result."""
+    page = ChatPage()
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        await say(client_of(engine), page, "job")
+    assert (page.text, data_of(page, "question")) == ("Result: film.mp4", [])
+
+
+async def test_page_that_is_loaded_again_follows_a_wait(engine: Engine) -> None:
+    client = client_of(engine)
+    body = {"id": "c1", "messages": [ChatPage().say("job")]}
+    await client.send("POST", CHAT, body, leaves=lambda content: "input-available" in content)
+    page = ChatPage()
+    page.messages = (await client.send("GET", f"{CHAT}/c1")).json()
+    assert [message["role"] for message in page.messages] == ["user"]
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        page.read((await client.send("GET", f"{CHAT}/c1/stream")).data())
+    assert page.text == "Result: film.mp4"
+
+
+async def test_next_message_answers_a_question_beside_a_wait(engine: Engine) -> None:
+    client = client_of(engine)
+    page = await say(client, ChatPage(), "job-and-ask")
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        await say(client, page, "green")
+    assert page.text == "Result: the choice is green"
+
+
+async def test_answer_sent_again_follows_the_wait(engine: Engine) -> None:
+    client = client_of(engine)
+    page = await say(client, ChatPage(), "job-and-pay")
+    page.respond(approved=True)
+    body = {"id": "c1", "messages": page.messages}
+    await client.send("POST", CHAT, body, leaves=lambda content: "start" in content)
+    async with anyio.create_task_group() as group:
+        group.start_soon(settle_job, engine)
+        await post(client, page)
+    assert page.text == "Result: paid 5"
 
 
 async def test_other_message_replaces_a_paused_turn(engine: Engine) -> None:

@@ -38,9 +38,18 @@ from turnwright._base.ids import new_id, root_of
 from turnwright.agent import Agent
 from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.runtime.engine import Engine
+from turnwright.runtime.handle import TurnHandle
 from turnwright.store import QUEUED, TurnRow
+from turnwright.tools.later import ExternalTool
 from turnwright.transcript.events import StreamEvent
-from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn, find_open_turn, is_paused
+from turnwright_protocols.conversations import (
+    PausedTurn,
+    abort_turn,
+    answer_turn,
+    events_for_client,
+    find_open_turn,
+    is_paused,
+)
 from turnwright_protocols.http import (
     LONGEST_SESSION,
     Gate,
@@ -78,6 +87,10 @@ class TaskHandler(RequestHandler):
         self._engine = engine
         self._agent = agent
         self._gate = gate
+        #: The engine's tools without a function, which the client runs.
+        self._client_tools = frozenset(
+            name for name, tool in engine.setup.tools.items() if isinstance(tool, ExternalTool)
+        )
 
     # Messages.
 
@@ -115,11 +128,12 @@ class TaskHandler(RequestHandler):
             row, _ = await self._open(request, params.id)
             if row.status.outcome is not None:
                 raise UnsupportedOperationError("the task has ended: get it")
-            encoder, seq = await self._read(row)
-            events = self._engine.attach(row.id, self._agent).events(seq)
+            encoder, seq = await self._read_now(row)
+            events = self._events(self._engine.attach(row.id, self._agent), seq, encoder)
             yield encoder.task
-            async for update in self._follow(encoder, events):
-                yield update
+            if encoder.pause is None:
+                async for update in self._follow(encoder, events):
+                    yield update
 
     # Tasks.
 
@@ -129,7 +143,7 @@ class TaskHandler(RequestHandler):
         with _refusing(context) as request:
             validate_history_length(params)
             row, _ = await self._open(request, params.id)
-            encoder, _ = await self._read(row)
+            encoder, _ = await self._read_now(row)
             return apply_history_length(encoder.task, params)
 
     @validate_request_params
@@ -151,7 +165,7 @@ class TaskHandler(RequestHandler):
                 following = f"{page[-1].number}.{earlier + size}"
             elif len(rows) == _MOST_LISTED:
                 following = f"{rows[-1].number}.{earlier + len(page)}"
-            tasks = [apply_history_length((await self._read(row))[0].task, params) for row in page]
+            tasks = [apply_history_length((await self._read_now(row))[0].task, params) for row in page]
             return ListTasksResponse(
                 tasks=tasks, next_page_token=following, page_size=size, total_size=earlier + len(listed_rows)
             )
@@ -202,11 +216,24 @@ class TaskHandler(RequestHandler):
 
     async def _read(self, row: TurnRow) -> tuple[TaskEncoder, int]:
         """Return the task of a turn's journal, and the seq of its last event."""
-        encoder = TaskEncoder(row.id, conversation_of(row.session or ""), at=row.updated_at)
+        encoder = self._encoder(row.id, conversation_of(row.session or ""), row.updated_at)
         events = await self._engine.snapshot(row.id)
         for event in events:
             encoder.encode(event)
         return encoder, events[-1].seq if events else 0
+
+    async def _read_now(self, row: TurnRow) -> tuple[TaskEncoder, int]:
+        """Return the same, as if the turn's driver had taken the answers so far."""
+        encoder, seq = await self._read(row)
+        if encoder.pause is not None:
+            encoder.take_answers((await self._engine.get(row.id)).answered)
+        return encoder, seq
+
+    def _encoder(self, turn: str, context: str, at: float) -> TaskEncoder:
+        return TaskEncoder(turn, context, at=at, client_tools=self._client_tools)
+
+    def _events(self, handle: TurnHandle[str], after: int, encoder: TaskEncoder) -> AsyncIterator[StreamEvent]:
+        return events_for_client(self._engine, handle, after, encoder.choose_questions)
 
     async def _follow(self, encoder: TaskEncoder, events: AsyncIterator[StreamEvent]) -> AsyncIterator[Update]:
         """Yield the updates of a turn until it ends or asks. Raises `RefusedRequestError` if nobody drives it on."""
@@ -230,13 +257,22 @@ class TaskHandler(RequestHandler):
         for row in rows:
             if row.session is None or not self._is_task(row) or row.updated_at < after:
                 continue
-            if params.status and params.status != _state_of(row):
+            if params.status and params.status != await self._state_of(row):
                 continue
             if row.session not in access:
                 access[row.session] = await self._may_use(request, row.session)
             if access[row.session]:
                 listed_rows.append(row)
         return listed_rows
+
+    async def _state_of(self, row: TurnRow) -> TaskState:
+        """Return the state of a turn's task, by its row if possible."""
+        outcome, reason = row.status.outcome, row.status.reason
+        if outcome is not None and reason is not None:
+            return state_of_end(outcome, reason)
+        if is_paused(row):
+            return (await self._read_now(row))[0].task.status.state
+        return TaskState.TASK_STATE_SUBMITTED if row.status.state is QUEUED else TaskState.TASK_STATE_WORKING
 
     async def _may_use(self, request: Request, session: str) -> bool:
         context = conversation_of(session)
@@ -269,7 +305,9 @@ class TaskHandler(RequestHandler):
             open_interrupts = () if encoder.pause is None else encoder.pause.interrupts
             answers = read_answers(prompt, paused_turn.interrupts, open_interrupts)
             handle = await answer_turn(self._engine, self._agent, paused_turn, row.id, answers, by=user, via=_VIA)
-            return encoder, handle.events(seq)
+            needed = {interrupt.id: interrupt.approvals for interrupt in open_interrupts}
+            encoder.take_answers([name for name in answers if needed.get(name) == 1])
+            return encoder, self._events(handle, seq, encoder)
         if encoder.has_ended:
             raise UnsupportedOperationError("the task has ended: send a message without a task to its context")
         if prompt.files:
@@ -277,7 +315,7 @@ class TaskHandler(RequestHandler):
         if not prompt.text.strip():
             raise InvalidParamsError(_NO_CONTENT)
         handle = self._engine.attach(row.id, self._agent)
-        events = handle.events(seq)
+        events = self._events(handle, seq, encoder)
         await handle.steer(prompt.text)
         return encoder, events
 
@@ -292,8 +330,8 @@ class TaskHandler(RequestHandler):
         if await find_open_turn(self._engine, session) is not None:
             raise UnsupportedOperationError(_PAUSE_IS_FIRST)
         handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files)
-        encoder = TaskEncoder(handle.id, context, at=self._engine.setup.now())
-        events = handle.events()
+        encoder = self._encoder(handle.id, context, self._engine.setup.now())
+        events = self._events(handle, 0, encoder)
         encoder.encode(await anext(events))
         return encoder, events
 
@@ -319,16 +357,6 @@ def _refusing(context: ServerCallContext) -> Iterator[Request]:
             request.state.refusal = refusal
             raise InvalidRequestError(refusal.why) from None
         raise kind(None if kind is TaskNotFoundError else refusal.why) from None
-
-
-def _state_of(row: TurnRow) -> TaskState:
-    """Return the state of a turn's task, by its row."""
-    outcome, reason = row.status.outcome, row.status.reason
-    if outcome is not None and reason is not None:
-        return state_of_end(outcome, reason)
-    if is_paused(row):
-        return TaskState.TASK_STATE_INPUT_REQUIRED
-    return TaskState.TASK_STATE_SUBMITTED if row.status.state is QUEUED else TaskState.TASK_STATE_WORKING
 
 
 def _read_token(token: str) -> tuple[int | None, int]:

@@ -1,6 +1,6 @@
 """Encode the account of a turn as a task, and as the updates of its stream."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from a2a.types import (
@@ -15,11 +15,13 @@ from a2a.types import (
     TaskStatusUpdateEvent,
 )
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
+from turnwright_protocols.client_tools import settleable
 from turnwright_protocols.endings import Ending, ending_of, explain_end, record_end
 from turnwright_protocols.items import Item, clean, left_open
 from turnwright_protocols.turn_reader import TurnReader
@@ -52,18 +54,19 @@ class TaskEncoder:
     """Translates the events of one turn into its task. No I/O.
 
     `encode` returns the updates of a stream; `task` is the task so far, to which they lead. The only artifact is the
-    answer: the model's last text. Earlier texts, questions and answers are messages of the history.
+    answer: the model's last text. Earlier texts, questions and answers are messages of the history. A task that waits
+    for results is working, unless they are those of `client_tools`, which the client runs.
     """
 
-    def __init__(self, turn: str, context: str, *, at: float) -> None:
+    def __init__(self, turn: str, context: str, *, at: float, client_tools: Collection[str] = ()) -> None:
         self.turn = turn
         self._context = context
         #: The time of the status, in seconds since the Unix epoch.
         self.at = at
-        #: The open pause, and whether the history has its question.
+        #: The open pause, if the client is asked, and whether the history has its question.
         self.pause: TurnPausedEvent | None = None
         self._question: Message | None = None
-        self._reader = TurnReader(turn)
+        self._reader = TurnReader(turn, client_tools)
         self._state: TaskState = TaskState.TASK_STATE_SUBMITTED
         self._record: dict[str, JsonValue] = {"turn": turn}
         self._history: list[Message] = []
@@ -91,6 +94,10 @@ class TaskEncoder:
             metadata=to_struct(self._record),
         )
 
+    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+        """Return the interrupts without results that others than the client owe."""
+        return settleable(interrupts, self._reader.client_tools)
+
     def encode(self, event: TurnEvent) -> list[Update]:
         """Return the updates of an event; empty for an event of another turn."""
         if event.turn != self.turn:
@@ -100,6 +107,13 @@ class TaskEncoder:
         if isinstance(event, FactEvent) and pause is not None:
             updates += self._close(pause.interrupts, left_open(pause, event))
         return updates
+
+    def take_answers(self, names: Collection[str]) -> None:
+        """Read that these interrupts are answered, before the turn's driver has taken the answers."""
+        if self.pause is not None:
+            interrupts = tuple(interrupt for interrupt in self.pause.interrupts if interrupt.id not in names)
+            pause = replace(self.pause, interrupts=interrupts) if interrupts else None
+            list(self._close(self.pause.interrupts, pause))
 
     def _encode(self, item: Item) -> Updates:  # noqa: C901 (one case an item: flat)
         match item:
@@ -123,8 +137,8 @@ class TaskEncoder:
                 self._history.append(self._say(message.rpartition("/")[2], [Part(text=text)], Role.ROLE_USER))
             case i.FactItem(event=FactEvent(fact=f.Answered() as answer, seq=seq)):
                 self._remember_answer(answer, seq)
-            case i.PauseItem(event=pause):
-                yield self._ask(pause)
+            case i.PauseItem(event=pause) if questions := self.choose_questions(pause.interrupts):
+                yield self._ask(replace(pause, interrupts=tuple(questions)))
             case i.EndItem(event=end):
                 yield from self._end(end)
             case _:

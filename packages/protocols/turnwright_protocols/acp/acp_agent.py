@@ -267,7 +267,7 @@ class AcpAgent:
         row = await find_open_turn(self._engine, session_id)
         if row is not None and is_paused(row) and not files:
             paused_turn = await PausedTurn.read(self._engine, row.id)
-            interrupt = accepts_text(paused_turn.interrupts, text)
+            interrupt = accepts_text(_choose(paused_turn.interrupts), text)
             if interrupt:
                 return await self._follow(session_id, session, self._handle(row), paused_turn, {interrupt: text})
         elif row is not None and await self._engine.store.is_driven(row.id):

@@ -1,6 +1,6 @@
 """Encode the events of a turn as one run of AG-UI, or as several if the turn paused."""
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from ag_ui.core import (
@@ -23,6 +23,8 @@ from ag_ui.core import (
 from ag_ui.encoder import EventEncoder
 
 from turnwright._base.ids import root_of
+from turnwright.runtime.engine import Engine
+from turnwright.runtime.handle import TurnHandle
 from turnwright.transcript.events import (
     DeltaEvent,
     FactEvent,
@@ -34,7 +36,9 @@ from turnwright.transcript.events import (
     TurnEvent,
     TurnPausedEvent,
 )
-from turnwright_protocols.client_tools import client_tools_in, waits_for_client
+from turnwright.transcript.interrupt import Interrupt
+from turnwright_protocols.client_tools import client_tools_in, settleable, waits_for_client
+from turnwright_protocols.conversations import events_for_client
 from turnwright_protocols.endings import DONE, explain_end, record_end
 from turnwright_protocols.items import clean, clean_json, left_open
 from turnwright_protocols.segment_usage import SegmentUsage
@@ -57,7 +61,7 @@ class AgUiEncoder:
     turn that the client received: 0 for a new turn, that of the pause for a resumed one, any other for a client that
     reconnects. Pass all events from the turn's first one on (`engine.stream`, or `engine.events(turn)`): the encoder
     sends nothing up to `after`, and then begins with a snapshot of the messages. With later events alone, the stream
-    is valid but has no snapshot.
+    is valid but has no snapshot. A run lasts while its turn waits for results that others than the client owe.
 
     Call `close` after the last event, because every run must end. Source: AG-UI 1.0, "Runs and Steps", "Streaming
     Messages", "Subagents".
@@ -65,7 +69,7 @@ class AgUiEncoder:
 
     def __init__(self, run: RunAgentInput, *, after: int = 0) -> None:
         self._run = run
-        self._after = after
+        self.after = after
         #: Nothing has been sent yet: the client needs a snapshot first.
         self._behind = after > 0
         self._conversation = AgUiConversation(run.messages)
@@ -82,6 +86,10 @@ class AgUiEncoder:
         self._over = False
         #: The turn's pause or end so far; None while it runs.
         self._rests: TurnPausedEvent | TurnEndedEvent | None = None
+
+    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+        """Return the interrupts without results that others than the client owe."""
+        return settleable(interrupts, self._client_tools)
 
     def encode(self, event: TurnEvent) -> list[BaseEvent]:
         """Return the client's events for an event, in order; empty for one that it received, and for other turns."""
@@ -102,6 +110,8 @@ class AgUiEncoder:
         lane = self._lane(event.turn)
         if is_own:
             self._look_whether_it_rests(event)
+            if isinstance(event, TurnPausedEvent) and not self.choose_questions(event.interrupts):
+                return
         if is_own and self._behind and not self._is_new(event):
             self._absorb(lane, event)
             return
@@ -122,8 +132,8 @@ class AgUiEncoder:
 
     def _is_new(self, event: TurnEvent) -> bool:
         if isinstance(event, _PASSING):
-            return event.seq >= self._after
-        return event.seq > self._after
+            return event.seq >= self.after
+        return event.seq > self.after
 
     def _look_whether_it_rests(self, event: TurnEvent) -> None:
         if isinstance(event, FactEvent) and isinstance(event.fact, f.TurnStarted):
@@ -177,11 +187,11 @@ class AgUiEncoder:
         return self._run.run_id if self._runs <= 1 else f"{self._run.run_id}/{self._runs}"
 
     def _finish(self, event: TurnPausedEvent | TurnEndedEvent) -> Iterator[BaseEvent]:
-        open_interrupts = event.interrupts if isinstance(event, TurnPausedEvent) else ()
+        pause = event if isinstance(event, TurnPausedEvent) else None
+        open_interrupts = [] if pause is None else self.choose_questions(pause.interrupts)
+        interrupt_ids = [interrupt_id(self._turn, interrupt.id) for interrupt in open_interrupts]
         for turn in sorted(self._announced, reverse=True):  # a sub-agent's own ones first
-            yield from self._close_subagent(
-                turn, [interrupt_id(self._turn, interrupt.id) for interrupt in open_interrupts]
-            )
+            yield from self._close_subagent(turn, None if pause is None else interrupt_ids)
         root = self._lane(self._turn)
         yield from root.suspend()
         client_calls = [interrupt for interrupt in open_interrupts if waits_for_client(interrupt, self._client_tools)]
@@ -200,7 +210,7 @@ class AgUiEncoder:
         if isinstance(event, TurnPausedEvent):
             # The client runs its tools after a run, and begins another one. Its resume must answer all interrupts.
             interrupts = [
-                interrupt_of(self._turn, interrupt) for interrupt in event.interrupts if interrupt not in client_calls
+                interrupt_of(self._turn, interrupt) for interrupt in open_interrupts if interrupt not in client_calls
             ]
             waits = RunFinishedInterruptOutcome(interrupts=interrupts) if interrupts else RunFinishedSuccessOutcome()
             yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=waits, usage=_usage_of(self._usage))
@@ -269,10 +279,10 @@ class AgUiEncoder:
         else:  # AG-UI has no state between success and failure
             yield SubagentErrorEvent(subagent_run_id=lane.turn, message=explain_end(event), code=str(event.reason))
 
-    def _close_subagent(self, turn: str, interrupt_ids: list[str]) -> Iterator[BaseEvent]:
+    def _close_subagent(self, turn: str, interrupt_ids: list[str] | None) -> Iterator[BaseEvent]:
         """End the invocation of a sub-agent that is still open: it waits, or its end was not received."""
         yield from self._lanes[turn].suspend()
-        if interrupt_ids:
+        if interrupt_ids is not None:
             raised_ids = [
                 raised_id for raised_id in interrupt_ids if raised_id.rpartition("/")[0] == turn.replace(":", "/")
             ]
@@ -309,6 +319,14 @@ async def encode_events(events: AsyncIterable[TurnEvent], encoder: AgUiEncoder) 
             yield encoded_event
     for encoded_event in encoder.close():
         yield encoded_event
+
+
+def encode_turn(engine: Engine, handle: TurnHandle[str], encoder: AgUiEncoder) -> AsyncIterator[BaseEvent]:
+    """Encode a turn as it runs, until it ends or asks the client. It may wait for results from elsewhere meanwhile.
+
+    The turn runs on if nobody reads the events.
+    """
+    return encode_events(events_for_client(engine, handle, encoder.after, encoder.choose_questions), encoder)
 
 
 def to_sse(event: BaseEvent) -> str:

@@ -35,7 +35,13 @@ from turnwright_protocols.client_tools import (
     settleable,
     waits_for_client,
 )
-from turnwright_protocols.conversations import PausedTurn, abort_turn, answer_turn, events_for_client
+from turnwright_protocols.conversations import (
+    PausedTurn,
+    abort_turn,
+    answer_turn,
+    events_for_client,
+    without_waits,
+)
 from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.http import (
     EventStream,
@@ -136,16 +142,16 @@ class ChatCompletions:
             raise wrong_field("messages", "the results belong to several turns")
         (turn,) = turns
         row = await self._engine.store.get(turn)
-        paused_turn = await PausedTurn.read(self._engine, turn)
+        paused_turn = PausedTurn(without_waits(await self._engine.snapshot(turn)))
         about = paused_turn.note(_KEY)
         if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
             raise TurnNotFoundError(turn)
         if row.agent != agent.name:
             raise wrong_field("model", "the calls are another agent's")
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
-        answers = give_results(settleable(paused_turn.interrupts, paused_turn.client_tools), by_call)
+        answers = give_results(paused_turn.interrupts, by_call)
         need_result(answers, by_call)
-        if answers.keys() != {open_.id for open_ in settleable(paused_turn.interrupts, paused_turn.client_tools)}:
+        if answers.keys() != {interrupt.id for interrupt in paused_turn.interrupts}:
             raise wrong_field("messages", "each call needs its result")
         user = str(about.get("user"))
         handle = await answer_turn(self._engine, agent, paused_turn, turn, {**answers}, by=user, via=_VIA)

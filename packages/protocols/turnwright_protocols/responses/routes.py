@@ -21,11 +21,9 @@ from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.transcript.events import FactEvent, StreamEvent, TurnPausedEvent
 from turnwright_protocols.client_tools import (
-    client_tools_in,
     give_results,
     need_result,
     read_call_reference,
-    settleable,
 )
 from turnwright_protocols.conversations import (
     AnswerValue,
@@ -35,7 +33,7 @@ from turnwright_protocols.conversations import (
     agents_by_name,
     answer_turn,
     events_for_client,
-    for_client,
+    without_waits,
 )
 from turnwright_protocols.http import (
     Endpoint,
@@ -259,9 +257,7 @@ class _Responses:
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
         if not isinstance(first, f.TurnStarted):
             raise TurnNotFoundError(turn)
-        choose = partial(settleable, client_tools=client_tools_in(first))
-        client_events = (for_client(event, choose) for event in events)
-        events = [event for event in client_events if event is not None]
+        events = without_waits(events)
         about = first.metadata.get(_KEY)
         if not isinstance(about, Mapping) or not isinstance(about.get("conversation"), str):
             raise TurnNotFoundError(turn)
@@ -311,7 +307,7 @@ class _Responses:
             if turn != earlier.segment.turn:
                 raise RefusedRequestError(404, "there is no such call", field="input")
             results[call] = result
-        answers |= give_results(settleable(pause.interrupts, client_tools_in(earlier.started)), results)
+        answers |= give_results(pause.interrupts, results)
         need_result(answers, results)
         missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
         if not answers or body.prompt:

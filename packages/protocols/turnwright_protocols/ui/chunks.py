@@ -11,7 +11,7 @@ from turnwright.journal.questions import ALWAYS_WORDS, words
 from turnwright.transcript.events import TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
-from turnwright_protocols.client_tools import waits_for_client
+from turnwright_protocols.client_tools import settleable, waits_for_client
 from turnwright_protocols.endings import ending_of, explain_end, record_end
 from turnwright_protocols.items import APPROVALS, Call, Item, asking_call, clean, clean_json
 from turnwright_protocols.turn_reader import TurnReader
@@ -63,6 +63,10 @@ class ChunkEncoder:
         self._streamed: dict[str, str] = {}
         self._unsettled: dict[str, Call] = {}
         self._forwarded: dict[str, str] = {}
+
+    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
+        """Return the interrupts without results that others than the page owe."""
+        return settleable(interrupts, self._reader.client_tools)
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event that the client has."""

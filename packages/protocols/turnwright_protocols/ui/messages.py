@@ -8,6 +8,7 @@ from turnwright._base.ids import root_of
 from turnwright.message import FilePart
 from turnwright.runtime.engine import Engine
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, content_size
+from turnwright_protocols.conversations import without_waits
 from turnwright_protocols.items import clean
 from turnwright_states import facts as f
 
@@ -33,14 +34,14 @@ _COPIED = ("toolName", "input", "output", "errorText", "providerExecuted")
 async def chat_messages(
     engine: Engine, session: str, *, reasoning: bool = True, client_tools: Collection[str] = ()
 ) -> list[Chunk]:
-    """Return the messages of a session, oldest first: the newest 100 turns. A paused turn ends with its open questions.
+    """Return the messages of a session, oldest first: the newest 100 turns. A turn that asks ends with its questions.
 
-    What a running turn streams now is left out: a client that reconnects receives it from its beginning.
+    What another open turn streams now is left out: a client that reconnects receives it from its beginning.
     """
     messages: list[Chunk] = []
     for row in reversed(await engine.turns(session=session, limit=_MOST_TURNS)):
         if root_of(row.id) == row.id:
-            events = await engine.snapshot(row.id)
+            events = without_waits(await engine.snapshot(row.id), client_tools)
             rests = bool(events) and isinstance(events[-1], TurnEndedEvent | TurnPausedEvent)
             of_turn = turn_messages(row.id, events, reasoning=reasoning, client_tools=client_tools)
             messages += of_turn if rests else of_turn[:-1]

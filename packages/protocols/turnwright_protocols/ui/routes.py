@@ -14,17 +14,20 @@ from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.tools.later import ExternalTool
-from turnwright_protocols.client_tools import give_results, need_result, settleable
+from turnwright.transcript.events import StreamEvent, TurnPausedEvent
+from turnwright_protocols.client_tools import give_results, need_result
 from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
     accepts_text,
     agents_by_name,
     answer_turn,
+    events_for_client,
     find_open_turn,
     find_turn,
     is_paused,
     start_in_session,
+    without_waits,
 )
 from turnwright_protocols.http import (
     Endpoint,
@@ -123,13 +126,13 @@ class _Chat:
         return self._stream(handle, encoder, encoder.start(handle.id))
 
     async def reconnect(self, request: Request) -> Response:
-        """Stream the message of the running turn from its beginning: the SDK's client builds it again."""
+        """Stream the message of the turn from its beginning, unless it asks: the SDK's client builds it again."""
         _, session = await self._session(request)
         row = await find_open_turn(self._engine, session)
-        if row is None or is_paused(row):
+        events = [] if row is None else await self._events(row.id)
+        if row is None or (is_paused(row) and isinstance(events[-1], TurnPausedEvent)):
             return Response(status_code=204)
         handle = self._engine.attach(row.id, choose_agent(self._agents, row.agent))
-        events = await self._engine.snapshot(row.id)
         *earlier, _ = split_events(events)
         encoder = self._encoder(row.id, closed_in(events))
         for event in (event for segment in earlier for event in segment):
@@ -163,24 +166,27 @@ class _Chat:
         row = await find_open_turn(self._engine, session)
         if row is None or not is_paused(row) or chat.files:
             return None
-        interrupts = (await PausedTurn.read(self._engine, row.id)).interrupts
+        interrupts = PausedTurn(await self._events(row.id)).interrupts
         interrupt = accepts_text(interrupts, chat.prompt)
         return ChatRequest(chat.session, turn=row.id, answers={interrupt: chat.prompt}) if interrupt else None
 
     async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
         row = await find_turn(self._engine, session, chat.turn)
-        agent, paused_turn = choose_agent(self._agents, row.agent), await PausedTurn.read(self._engine, row.id)
+        agent, paused_turn = choose_agent(self._agents, row.agent), PausedTurn(await self._events(row.id))
         encoder = self._encoder(row.id)
         for event in paused_turn.events:
             encoder.absorb(event)
-        client_tools = self._client_tools | paused_turn.client_tools
-        answers = {**chat.answers, **give_results(settleable(paused_turn.interrupts, client_tools), chat.results)}
+        answers = {**chat.answers, **give_results(paused_turn.interrupts, chat.results)}
         need_result(answers, chat.results)
         via = VIA_MESSAGE if is_message else VIA
         handle = await answer_turn(self._engine, agent, paused_turn, row.id, answers, by=user, via=via)
         number = len(split_events(paused_turn.events)) - (not is_message)
         start_chunks = encoder.start(message_id(row.id, number), announces=is_message)
         return self._stream(handle, encoder, start_chunks, after=paused_turn.seq)
+
+    async def _events(self, turn: str) -> list[StreamEvent]:
+        """Return the events of a turn so far, as the page has them."""
+        return without_waits(await self._engine.snapshot(turn), self._client_tools)
 
     def _encoder(self, turn: str, closed_ids: Collection[str] = ()) -> ChunkEncoder:
         return ChunkEncoder(
@@ -197,7 +203,8 @@ class _Chat:
         def close(error: str) -> str:
             return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
 
-        events = handle.events(after)  # at once: the text of a fast reply streams in from now on
+        # At once: the text of a fast reply streams in from now on.
+        events = events_for_client(self._engine, handle, after, encoder.choose_questions)
         lines = encode_stream(events, _to_lines(start_chunks), lambda event: _to_lines(encoder.encode(event)), close)
         return EventStream(lines, self._gate.bounds, HEADERS)
 
