@@ -141,11 +141,14 @@ class ChatCompletions:
         if len(turns) > 1:
             raise wrong_field("messages", "the results belong to several turns")
         (turn,) = turns
-        row = await self._engine.store.get(turn)
+        try:
+            row = await self._engine.store.get(turn)
+        except TurnNotFoundError:
+            raise _no_call() from None
         paused_turn = PausedTurn(without_waits(await self._engine.snapshot(turn)))
         about = paused_turn.note(_KEY)
         if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
-            raise TurnNotFoundError(turn)
+            raise _no_call()
         if row.agent != agent.name:
             raise wrong_field("model", "the calls are another agent's")
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
@@ -269,6 +272,10 @@ class Completion:
 
     def _head(self, kind: str) -> Json:
         return {"id": f"chatcmpl-{self.turn}", "object": kind, "created": self.created, "model": self.model}
+
+
+def _no_call() -> RefusedRequestError:
+    return RefusedRequestError(404, "messages: there is no such call, or it is not this server's", field="messages")
 
 
 def _stream(

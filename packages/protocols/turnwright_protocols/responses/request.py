@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from turnwright import ToolResult
 from turnwright.agent import Agent
+from turnwright.errors import TurnNotFoundError
 from turnwright.journal.answers import Answer, reject, settled
 from turnwright.message import FilePart, Message
 from turnwright_protocols.client_tools import ToolDeclaration
@@ -59,10 +60,10 @@ class ResponseRequest:
 
 
 def parse_id(identifier: str) -> tuple[str, int]:
-    """Return the turn and the seq of a response's id. Raises `RefusedRequestError`."""
+    """Return the turn and the seq of a response's id. Raises `TurnNotFoundError`."""
     match = _ID.fullmatch(identifier)
     if match is None:
-        raise RefusedRequestError(404, "there is no such response", field="response_id")
+        raise TurnNotFoundError(identifier)
     return match[1], int(match[2])
 
 

@@ -226,7 +226,7 @@ class _Responses:
             return body
         items: dict[str, Json] = {}
         for turn in dict.fromkeys(turns.values()):
-            first = await self._open(request, f"resp_{turn}_0")
+            first = await self._open(request, f"resp_{turn}_0", "input", "item")
             for start in _starts(first.events):
                 segment = Segment(turn, start, first.segment.request, first.segment.created_at)
                 items |= self._encoder(replace(first, segment=segment)).items
@@ -235,7 +235,7 @@ class _Responses:
     async def _earlier(self, request: Request, body: ResponseRequest) -> _Stored | None:
         """Return the response that a request continues. Raises `RefusedRequestError` for answers to several turns."""
         if body.previous:
-            return await self._open(request, body.previous)
+            return await self._open(request, body.previous, "previous_response_id")
         turns = {name.partition("/")[0] for name in body.answers}
         turns |= {read_call_reference(reference)[0] for reference in body.results}
         if not turns:
@@ -243,14 +243,21 @@ class _Responses:
         if len(turns) > 1:
             raise RefusedRequestError(400, "input: the answers belong to several turns", field="input")
         (turn,) = turns
-        parse_id(f"resp_{turn}_0")
-        first = await self._open(request, f"resp_{turn}_0")
+        first = await self._open(request, f"resp_{turn}_0", "input", "call or approval request")
         pauses = [event.seq for event in first.events if isinstance(event, TurnPausedEvent)]
         starts = [0, *pauses[:-1]]  # of the response that ended with the last pause
         return await self._open(request, f"resp_{turn}_{starts[-1]}")
 
-    async def _open(self, request: Request, identifier: str) -> _Stored:
-        """Read a response that this door began. Raises `RefusedRequestError` and `TurnNotFoundError`."""
+    async def _open(self, request: Request, identifier: str, field: str = "", name: str = "response") -> _Stored:
+        """Read a response that this door began. Raises `RefusedRequestError` in the words of the field with its id."""
+        try:
+            return await self._read(request, identifier)
+        except TurnNotFoundError:
+            why = f"{field}: there is no such {name}" if field else f"there is no such {name}"
+            raise RefusedRequestError(404, why, field=field or "response_id") from None
+
+    async def _read(self, request: Request, identifier: str) -> _Stored:
+        """Read a response that this door began. Raises `TurnNotFoundError`."""
         turn, seq = parse_id(identifier)
         row = await self._engine.store.get(turn)
         events = await self._engine.snapshot(turn)
