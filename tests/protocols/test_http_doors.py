@@ -104,12 +104,16 @@ async def test_unknown_door_is_refused() -> None:
     [
         (["--http", "ui"], "--http: needs --drive"),
         (["--drive", "--http", "smtp", "--port", "0", "--model", "openai/gpt-5-mini"], "no protocol 'smtp'"),
+        (["--drive", "--http", "mpc"], "no protocol 'mpc'"),
+        (["--drive", "--http", "ui", "--agents", "none.md"], "none.md"),
+        (["--http", "mpc", "--port", "-7"], "no protocol 'mpc'"),
     ],
 )
 def test_command_refuses_other_doors(cli: "Cli", options: list[str], words: str) -> None:
     answer = cli.run("serve", *options)
     assert answer.code == 2
     assert words in answer.err
+    assert not list(cli.folder.glob("*.db*"))
 
 
 @pytest.mark.slow

@@ -82,8 +82,8 @@ def worker(
     """
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
     runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
-    turn_store = shared_store(store, create=True, notify=notify)
     model_id = driving_model(config_read, flags.model)
+    turn_store = shared_store(store, create=True, notify=notify)
     listener = WorkerListener(as_json=as_json)
     opening = open_driver(turn_store, config_read, model_id, flags, runtime=runtime)
     at: dict[str, JsonValue] = {}

@@ -59,9 +59,8 @@ def _serve(protocol: str, store: str, flags: DriverFlags, config: Path | None, *
     except ModuleNotFoundError as missing:
         raise ConfigError(f"{missing}{_PYTHONS.get(protocol, '')}") from None
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
-    turn_store = shared_store(store, create=True)
-    opening: Opening = open_driver(turn_store, config_read, driving_model(config_read, flags.model), flags)
-    agents = startable_agents(flags.agents, config_read)
+    model, agents = driving_model(config_read, flags.model), startable_agents(flags.agents, config_read)
+    opening: Opening = open_driver(shared_store(store, create=True), config_read, model, flags)
 
     async def serve_all() -> None:
         async with opening as engine:

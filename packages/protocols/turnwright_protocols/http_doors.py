@@ -29,12 +29,22 @@ def _required_libraries() -> Iterator[None]:
         raise ConfigError(f"--http: {missing}") from None
 
 
+def need_doors(names: Sequence[str]) -> None:
+    """Raise `ConfigError` for a name that no door has."""
+    for name in names:
+        if name not in DOORS:
+            raise ConfigError(
+                f"--http: there is no protocol {name!r}: use {', '.join(DOORS)}, with commas between them"
+            )
+
+
 @_required_libraries()
 def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequence[str]) -> list[Route]:
     """Return the routes of the named doors, except `mcp`.
 
     Raises `ConfigError` for another name, or a library that is not installed.
     """
+    need_doors(doors)
     routes: list[Route] = []
     for door in doors:
         if door == "a2a":
@@ -49,10 +59,6 @@ def door_routes(engine: Engine, agents: Sequence[Agent], gate: Gate, doors: Sequ
             from .ui import ui_routes  # noqa: PLC0415 (as above)
 
             routes += ui_routes(engine, agents, gate)
-        else:
-            raise ConfigError(
-                f"--http: there is no protocol {door!r}: use {', '.join(DOORS)}, with commas between them"
-            )
     return routes
 
 

@@ -19,6 +19,7 @@ from turnwright.cli.options import (
     configuration,
     first_given,
 )
+from turnwright.cli.packages import import_part
 from turnwright.cli.runtimes import shared_store
 from turnwright.cli.stores import store_flag, without_password
 from turnwright.errors import ConfigError
@@ -81,29 +82,33 @@ def serve(
 
     With --runs, it serves files, folders and archives of recordings that `turnwright audit` reads, and no store.
     """
+    doors = [] if http is None else [name.strip() for name in http.split(",")]
+    if doors:
+        import_part("turnwright_protocols.http_doors", "--http").need_doors(doors)
     flag = first_given(flags)
     if flag is not None and not drive:
         raise ConfigError(f"{flag}: needs --drive: give --drive, or start a worker instead")
     if http is not None and not drive:
         raise ConfigError("--http: needs --drive, because its turns run in this process")
-    doors = [] if http is None else [name.strip() for name in http.split(",")]
     place = ServerOptions.of(host, port, token, allow_hosts or (), root_path=root_path, remote=allow_remote)
     if runs:
         if drive or store_flag(store):
             raise ConfigError("--runs: is served without a store: leave --drive and --store out")
         _serve_runs(runs, place, as_json=as_json)
         return
-    # A named store that does not exist is a mistake. The default store may be created later.
-    turn_store = shared_store(store, create=drive or store_flag(store) == "")
-    opening: Opening = Engine(store=turn_store, links=Links.from_environment(os.environ))
     agents: list[Agent] = []
+    opening: Opening
     if drive:
         from turnwright.cli.engines import driving_model, open_driver, startable_agents  # noqa: PLC0415 (only a process that drives turns needs them)
 
         config_with_flags = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
         agent_models = driving_model(config_with_flags, flags.model)
-        opening = open_driver(turn_store, config_with_flags, agent_models, flags)
         agents = startable_agents(flags.agents, config_with_flags)
+        opening = open_driver(shared_store(store, create=True), config_with_flags, agent_models, flags)
+    else:
+        # A named store that does not exist is a mistake. The default store may be created later.
+        turn_store = shared_store(store, create=store_flag(store) == "")
+        opening = Engine(store=turn_store, links=Links.from_environment(os.environ))
     from .serving import serve_pages  # noqa: PLC0415 (slow to load)
 
     serve_pages(
