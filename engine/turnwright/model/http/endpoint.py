@@ -108,9 +108,10 @@ class Endpoint:
         Raises `ConfigError` for an address that is not an http(s) URL, a key or a header that HTTP cannot carry, and
         the provider's own address without a key.
         """
+        source = f" in {api.address_variable}" if base_url is None else ""
         if base_url is None:
             base_url = os.environ.get(api.address_variable, "").strip() or api.address
-        url = _parse_address(base_url)
+        url = _parse_address(base_url, source)
         is_own = url.host == api.host or url.host.endswith(f".{api.host}")
         user, password = url.username, url.password
         url = url.copy_with(username=None, password=None)
@@ -153,13 +154,14 @@ def _is_loopback(host: str) -> bool:
     return address.is_loopback or address.is_unspecified
 
 
-def _parse_address(base_url: str) -> "httpx.URL":
+def _parse_address(base_url: str, source: str) -> "httpx.URL":
     import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
 
     _need_text("base_url", base_url)
     hint = "write it like http://localhost:8080/v1"
-    # Even an invalid address may contain a password.
-    subject = "the base URL" if "@" in base_url else f"the base URL {base_url!r}"
+    # Even an invalid address may contain a password, or a key in its query.
+    is_secret = "@" in base_url or "?" in base_url
+    subject = f"the base URL{source}" if is_secret else f"the base URL{source} {base_url!r}"
     try:
         url = httpx.URL(base_url)
     except (httpx.InvalidURL, ValueError):

@@ -197,9 +197,17 @@ def test_invalid_address_is_refused(base_url: str, fault: str) -> None:
     assert "write it like http://localhost:8080/v1" in str(caught.value)
 
 
-def test_a_refused_address_with_a_password_is_not_quoted() -> None:
+@APIS
+def test_invalid_address_of_the_environment_is_refused_by_name(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(api.address_variable, "localhost:8080/v1")
+    with pytest.raises(ConfigError, match=f"base URL in {api.address_variable} 'localhost:8080/v1' does not begin"):
+        Endpoint.of(api)
+
+
+@pytest.mark.parametrize("base_url", ["http://me:hush-hush@host:x", "host/v1?api_key=hush-hush"])
+def test_a_refused_address_with_a_password_is_not_quoted(base_url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Endpoint.of(OPENAI_API, base_url="http://me:hush-hush@host:x")
+        Endpoint.of(OPENAI_API, base_url=base_url)
     assert "hush" not in str(caught.value)
     assert caught.value.__cause__ is None
 
