@@ -48,6 +48,7 @@ _BAD_ENVIRONMENT: Final = (
     IsADirectoryError,
     PermissionError,
 )
+_CHECK_PROXY: Final = "Check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)."
 _CHECK_ENVIRONMENT: Final = (
     "Check the proxy and the certificates that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, "
     "SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE)."
@@ -115,7 +116,7 @@ class Poster:
             problem = excerpt(str(error), secrets)
             raise ModelError(f"the request to {where} cannot be sent: {problem}", cause=Cause.REJECTED) from error
         except (httpx.HTTPError, OSError, UnicodeError, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
-            raise unreachable(error, where, secrets) from error
+            raise unreachable(error, where, secrets, is_proxied=self._is_proxied()) from error
         encoding = response.headers.get("content-encoding", "")
         try:
             unpacker = Unpacker(encoding)
@@ -144,6 +145,15 @@ class Poster:
             key_hint=self._endpoint.key_hint,
             secrets=self._endpoint.secrets,
         )
+
+    def _is_proxied(self) -> bool:
+        """Whether requests go through a proxy of the environment, as httpx reads it."""
+        from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 (only after a failure)
+
+        if self._endpoint.loopback or self._transport is not None:
+            return False
+        url = self._endpoint.url
+        return bool({url.scheme, "all"} & getproxies().keys()) and not proxy_bypass(url.host)
 
     async def _refuse_redirect(self, response: "httpx.Response") -> None:
         """Raise for a redirect. Httpx parses its target even if it does not follow it, and fails for an invalid one."""
@@ -305,12 +315,15 @@ class HttpResponse:
             self._pieces = self._unpacker.feed(chunk)
 
 
-def unreachable(error: Exception, where: str, secrets: Collection[str] = ()) -> ModelError:
+def unreachable(error: Exception, where: str, secrets: Collection[str] = (), *, is_proxied: bool = False) -> ModelError:
     """Make the `ModelError` for an error of httpx, or of the network, before the headers of an answer.
 
-    `where` names the server in the message; `secrets` are never quoted.
+    `where` names the server in the message; `secrets` are never quoted. `is_proxied` is whether the request went
+    through a proxy, which may be the one that was not reached.
     """
     cause, hint = _explain(error)
+    if is_proxied and _CHECK_PROXY not in hint:
+        hint = f"{hint} {_CHECK_PROXY}"
     words = excerpt(str(error) or type(error).__name__, secrets).rstrip(".")
     return ModelError(f"no connection to {where}: {words}. {hint}", cause=cause)
 
@@ -329,7 +342,7 @@ def _explain(error: Exception) -> tuple[Cause, str]:
     if any(isinstance(root, ssl.SSLError) for root in roots):
         hint = f"TLS was not agreed on, as with a server that speaks plain http: check {port}."
     elif isinstance(error, httpx.ProxyError):
-        hint = "Check the proxy that the environment names (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY)."
+        hint = _CHECK_PROXY
     elif any(isinstance(root, socket.gaierror) for root in roots):
         hint = "Check the host in the base URL."
     elif isinstance(error, httpx.RemoteProtocolError) and "disconnected" not in str(error):

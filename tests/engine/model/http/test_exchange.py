@@ -171,6 +171,22 @@ class TestAfterTheFinishReason:
         assert (isinstance(reply, ModelResponse), round(seconds, 1)) == (True, 0.1)
 
 
+def unreached(variables: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ModelError:
+    """Return the error of a request to an address that no server can have, in an environment with these variables."""
+    for variable in (*PROXIES, *map(str.lower, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"):
+        monkeypatch.delenv(variable, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    async def request() -> ModelError:
+        async with OpenAIChat("m", base_url="https://255.255.255.255/v1") as model:
+            with pytest.raises(ModelError) as caught:
+                await anext(model.stream(ModelRequest((Message.user("hello"),))))
+        return caught.value
+
+    return anyio.run(request)
+
+
 def made_from(error: Exception, *roots: Exception) -> Exception:
     """The error as it looks where it was made from `roots`, the last of which was first."""
     link = error
@@ -223,6 +239,25 @@ def test_an_error_without_words_is_named_and_no_secret_is_quoted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("variables", "is_named"),
+    [
+        ({}, False),
+        ({"ALL_PROXY": "http://127.0.0.1:9"}, True),
+        ({"HTTPS_PROXY": "127.0.0.1:9"}, True),
+        ({"HTTP_PROXY": "http://127.0.0.1:9"}, False),
+        ({"HTTPS_PROXY": "http://127.0.0.1:9", "NO_PROXY": "other,255.255.255.255"}, False),
+    ],
+)
+def test_unreachable_proxy_is_named(
+    variables: dict[str, str], *, is_named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server behind it may be running."""
+    error = unreached(variables, monkeypatch)
+    assert error.cause is Cause.CONNECTION
+    assert ("Check the proxy that the environment names (HTTP_PROXY" in str(error)) is is_named
+
+
+@pytest.mark.parametrize(
     ("name", "value", "words"),
     [
         ("ALL_PROXY", "socks4://127.0.0.1:9", "proxy"),
@@ -235,17 +270,7 @@ def test_an_error_without_words_is_named_and_no_secret_is_quoted() -> None:
 def test_unusable_environment_is_named_and_not_retried(
     name: str, value: str, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for variable in (*PROXIES, *map(str.lower, PROXIES), "SSL_CERT_FILE", "SSL_CERT_DIR", "SSLKEYLOGFILE"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv(name, value)
-
-    async def asked() -> ModelError:
-        async with OpenAIChat("m", base_url="https://host.invalid/v1") as model:
-            with pytest.raises(ModelError) as caught:
-                await anext(model.stream(ModelRequest((Message.user("hello"),))))
-        return caught.value
-
-    error = anyio.run(asked)
+    error = unreached({name: value}, monkeypatch)
     assert error.cause is Cause.REJECTED
     assert words in str(error)
     assert "Check the proxy and the certificates that the environment names (HTTP_PROXY, " in str(error)
