@@ -379,8 +379,14 @@ def _article(kind: InterruptKind) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
+def need_turn_id(turn_id: str) -> None:
+    """Raise `ConfigError` for anything but text, such as a result in the place of its id."""
+    need_kind("turn_id", turn_id, str, "the id of a turn, such as `turn.id`")
+
+
 def need_root(turn_id: str, do: str = "resume") -> None:
     """Raise `ConfigError` for a sub-agent's turn, which its parent drives; it says to `do` it to the root turn."""
+    need_turn_id(turn_id)
     root = root_of(turn_id)
     if root != turn_id:
         raise ConfigError(f"turn {turn_id} is a sub-agent's, and its parent drives it: {do} turn {root}")

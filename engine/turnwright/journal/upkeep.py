@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Final
 
 from turnwright._base.ids import root_of
-from turnwright.errors import ConfigError, TurnBusyError, TurnNotFoundError
+from turnwright.errors import ConfigError, TurnBusyError, TurnNotFoundError, need_kind
 from turnwright.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -26,7 +26,11 @@ async def delete_turn(store: Store, turn_id: str) -> int:
 
 
 async def prune_turns(store: Store, older_than: float) -> int:
-    """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many."""
+    """Delete turns that ended more than `older_than` seconds ago, and their sub-agents'. Returns how many.
+
+    Raises `ConfigError` for anything but a number.
+    """
+    need_kind("older_than", older_than, int | float, "a number of seconds")
     deleted_count, before = 0, None
     while page := await store.turns(live=False, limit=_PAGE, before=before):
         before = page[-1].number

@@ -67,6 +67,7 @@ from turnwright.journal.answers import (
     need_agent_name,
     need_live,
     need_root,
+    need_turn_id,
     need_usable,
     post_answers,
     settled_result,
@@ -90,7 +91,7 @@ from turnwright.model.retry import Backoff
 from turnwright.runtime import JobListener, Local, Runtime
 from turnwright.store import SessionInfo, Store, TurnRow, open_store
 from turnwright.store.outbox import outbox_store
-from turnwright.store.sessions import checked_title
+from turnwright.store.sessions import checked_title, need_session_id
 from turnwright.tools.loop_handle import MAX_THREADS, Threads, in_event_loop
 from turnwright.tools.result import ToolResult
 from turnwright.tools.tool import Tool
@@ -517,7 +518,6 @@ class Engine(Generic[DepsT]):
         Raises `TurnAlreadyEndedError`, `TurnNotFoundError`, and without answers `TurnBusyError` while another driver
         has the turn.
         """
-        need_root(turn_id)
         fold, supplies = await self._read(turn_id), self._make_supplies(agent, deps)
         return self._read_typed_output(
             await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
@@ -580,6 +580,7 @@ class Engine(Generic[DepsT]):
         """
         from turnwright.journal.standing_approvals import list_approvals  # noqa: PLC0415 (few apps list approvals)
 
+        need_session_id(session)
         return await list_approvals(self._open_store, session)
 
     async def revoke_approvals(self, session: str) -> int:
@@ -590,6 +591,7 @@ class Engine(Generic[DepsT]):
         """
         from turnwright.journal.standing_approvals import revoke_approvals  # noqa: PLC0415 (few apps revoke approvals)
 
+        need_session_id(session)
         return await revoke_approvals(self._open_store, session, self.setup.now())
 
     async def deliver(self) -> int:
@@ -756,6 +758,7 @@ class Engine(Generic[DepsT]):
         doom-loop detector, and refills no limit. Any process may steer. Raises `TurnNotFoundError`,
         `TurnAlreadyEndedError`, and `ConfigError` for a blank message. See docs/rules.md#messages.
         """
+        need_turn_id(turn_id)
         item = steer_item(turn_id, text)
         await self._need_live(turn_id)
         await self._open_store.post(item)
@@ -768,6 +771,7 @@ class Engine(Generic[DepsT]):
 
         Raises `TurnNotFoundError`.
         """
+        need_turn_id(turn_id)
         if (await self._open_store.get(turn_id)).status.outcome is None:
             await self._turns.stop(turn_id)
             await self._pass_on(turn_id)
@@ -784,6 +788,7 @@ class Engine(Generic[DepsT]):
         own `turn` and `seq`: those of a call that is open at `after`, from the beginning of its turn. Raises
         `TurnNotFoundError` at the call, or with PostgreSQL when the first event is requested.
         """
+        need_turn_id(turn_id)
         self._need_turn(turn_id)
         below: dict[str, int] | None = {} if subagents else None
         if wait or self._find_started(turn_id) is None:
@@ -799,6 +804,7 @@ class Engine(Generic[DepsT]):
         `events(turn_id, after=snapshot[-1].seq)` continues there. `subagents` is that of `events`. Raises
         `TurnNotFoundError`.
         """
+        need_turn_id(turn_id)
         return await read_events(self._open_store, turn_id, after=after, subagents={} if subagents else None)
 
     @overload
@@ -812,6 +818,7 @@ class Engine(Generic[DepsT]):
         of this agent, and `ConfigError` is raised for an answer that does not fit, or another agent's turn. Raises
         `TurnNotFoundError`.
         """
+        need_turn_id(turn_id)
         result = await current_result(self._open_store, turn_id)
         if agent is None:
             return await self._typed_by_registry(result)
@@ -832,6 +839,8 @@ class Engine(Generic[DepsT]):
         returned, with a `number` below `before`: pass the last one's for the next page. `get` returns the details of
         one.
         """
+        if session is not None:
+            need_session_id(session)
         return await self._open_store.turns(session=session, live=live, limit=limit, before=before)
 
     async def recover(self) -> list[TurnResult]:
@@ -857,6 +866,7 @@ class Engine(Generic[DepsT]):
         """
         from turnwright.journal.fork import fork_turn  # noqa: PLC0415 (imports the replay, which no turn needs)
 
+        need_turn_id(turn_id)
         return await fork_turn(self._open_store, turn_id, at, new_id=f"fork-{new_id()}", changes=changes)
 
     async def fork_places(self, turn_id: str) -> "tuple[FactGroup, ...]":
@@ -866,6 +876,7 @@ class Engine(Generic[DepsT]):
         """
         from turnwright.journal.fork import fork_places  # noqa: PLC0415 (as above)
 
+        need_turn_id(turn_id)
         return fork_places(turn_id, await self._open_store.facts(turn_id))
 
     async def delete(self, turn_id: str) -> int:
@@ -876,6 +887,7 @@ class Engine(Generic[DepsT]):
         """
         from turnwright.journal.upkeep import delete_turn  # noqa: PLC0415 (most programs delete nothing)
 
+        need_turn_id(turn_id)
         with self._deleting() as store:
             return await delete_turn(store, turn_id)
 
@@ -899,6 +911,7 @@ class Engine(Generic[DepsT]):
         The open turn is included as far as it is. Raises `SessionNotFoundError`, and `UnreadableTurnError` if one of
         its turns cannot be read.
         """
+        need_session_id(session)
         return await session_messages(self._open_store, session)
 
     async def set_title(self, session: str, title: str) -> None:
@@ -907,6 +920,7 @@ class Engine(Generic[DepsT]):
         The title is stored on one line. Raises `SessionNotFoundError`, and `ConfigError` for a blank title, or one of
         more than 200 characters.
         """
+        need_session_id(session)
         await self._open_store.set_title(session, checked_title(title))
 
     async def delete_session(self, session: str) -> int:
@@ -914,6 +928,7 @@ class Engine(Generic[DepsT]):
 
         Raises `SessionNotFoundError`, and `TurnBusyError` while one of them is driven; then nothing was deleted.
         """
+        need_session_id(session)
         with self._deleting() as store:
             return await store.delete_session(session)
 
@@ -1169,7 +1184,6 @@ class Engine(Generic[DepsT]):
     ) -> JournalFold:
         """Post answers to a paused turn, and return its journal. `supplies` is what its driver here will have."""
         signature_fields = sign(self.setup.now(), **signature)
-        need_root(turn_id)
         fold = await self._read(turn_id)
         if supplies is not None:
             self._need_supplied(fold, supplies)
@@ -1215,7 +1229,6 @@ class Engine(Generic[DepsT]):
     ) -> TurnResult:
         """Resume a turn whose journal was read. See `resume`."""
         turn_id, turn, signature_fields = fold.turn_id, fold.machine.turn, sign(self.setup.now(), **signature)
-        need_root(turn_id)
         self._need_supplied(fold, supplies)
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
@@ -1248,7 +1261,8 @@ class Engine(Generic[DepsT]):
         return self._read_typed_output(result, supplies.agent)
 
     async def _read(self, turn_id: str) -> JournalFold:
-        """Read a turn's journal. Raises `TurnNotFoundError`."""
+        """Read a turn's journal. Raises `TurnNotFoundError`, and `ConfigError` for a sub-agent's turn."""
+        need_root(turn_id)
         return await JournalFold.read(self._open_store, turn_id, keep_facts=True)
 
     def _make_supplies(self, agent: AnyAgent | None, deps: object) -> Supplied:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from turnwright._base.words import collapse_controls
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_kind
 
 #: The longest title, in characters.
 MOST_TITLE: Final = 200
@@ -46,6 +46,11 @@ def default_title(prompt: str) -> str:
     beginning = line[: _MOST_DEFAULT - 3]
     words = beginning if line[len(beginning)] == " " else beginning.rpartition(" ")[0]
     return (words if len(words) >= _MOST_DEFAULT // 2 else beginning).rstrip() + "..."
+
+
+def need_session_id(session: str) -> None:
+    """Raise `ConfigError` for anything but text. A store would take None as every session."""
+    need_kind("session", session, str, "the id of a session")
 
 
 def checked_title(title: str) -> str:

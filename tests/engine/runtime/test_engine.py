@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -385,6 +386,46 @@ async def test_turn_can_be_looked_up() -> None:
     assert first.metadata == {"ticket": 7}
     with pytest.raises(TurnNotFoundError, match="nobody"):
         await engine.get("nobody")
+
+
+@pytest.mark.parametrize("store", ["memory:", "sqlite:///{folder}/turns.db"])
+async def test_anything_but_the_text_of_an_id_is_refused(store: str, tmp_path: Path) -> None:
+    """A turn's result is not its id, and no session is not every session."""
+    async with Engine(model=ScriptedModel("Done."), store=store.format(folder=tmp_path)) as engine:
+        turn = await engine.run(AGENT, "hi")
+        wrong: Any
+        for wrong in (turn, None, 5):
+            of_turns: tuple[Awaitable[object], ...] = (
+                engine.resume(wrong),
+                engine.answer(wrong, {}),
+                engine.steer(wrong, "Stop."),
+                engine.abort(wrong),
+                engine.snapshot(wrong),
+                engine.get(wrong),
+                engine.fork(wrong, at=1),
+                engine.fork_places(wrong),
+                engine.delete(wrong),
+            )
+            for call in of_turns:
+                with pytest.raises(ConfigError, match=r"turn_id must be the id of a turn, such as `turn.id`, not "):
+                    await call
+            for begin in (engine.events, partial(engine.attach, agent=AGENT)):
+                with pytest.raises(ConfigError, match=r"turn_id must be the id of a turn, such as `turn.id`, not "):
+                    begin(wrong)
+            of_sessions: tuple[Awaitable[object], ...] = (
+                engine.messages(wrong),
+                engine.approvals(wrong),
+                engine.revoke_approvals(wrong),
+                engine.set_title(wrong, "A title"),
+                engine.delete_session(wrong),
+            )
+            for call in of_sessions:
+                with pytest.raises(ConfigError, match="session must be the id of a session, not "):
+                    await call
+        months: Any = "30d"
+        with pytest.raises(ConfigError, match="older_than must be a number of seconds, not '30d'"):
+            await engine.prune(older_than=months)
+        assert len(await engine.turns()) == 1
 
 
 async def test_unclaimed_turn_is_queued() -> None:
