@@ -146,10 +146,14 @@ _OVERFLOW: Final = re.compile(
 )
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
 _NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
+# Azure, DeepSeek, xAI and OpenAI, OpenRouter; then GLM (twice), Qwen and Volcengine, new-api, and MiniMax, which
+# answers 500.
 _FILTERED: Final = re.compile(
     r"content (?:management|filtering)? ?policy|content exists risk"
     r"|violat(?:es?|ing) (?:our |the )?usage (?:guidelines|polic)"
-    r"|\b(?:input|prompt|request|message|content)s? (?:was|were|has been|have been) flagged",
+    r"|\b(?:input|prompt|request|message|content)s? (?:was|were|has been|have been) flagged"
+    r"|unsafe or sensitive content|不安全或敏感内容|may contain (?:inappropriate|sensitive) (?:content|information)"
+    r"|contains sensitive words|\binput new_sensitive\b",
     re.IGNORECASE,
 )
 # Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI.
@@ -166,6 +170,7 @@ _WANTS_TLS: Final = re.compile(
 # "Too many tokens" may also mean a rate limit, and a rejected key may be described in any words.
 _NEVER_OVERFLOW: Final = frozenset({401, 403, 404, 408, 429, 503, 529})
 _RATE_LIMITS: Final = frozenset().union(*(names for cause, names in _INSTEAD_OF_STATUS if cause is Cause.RATE_LIMITED))
+_MAY_BE_FILTERED: Final = frozenset({None, 400, 403, 500})
 _MAY_BE_UNPAID: Final = frozenset({None, 400, 402, 403, 429})
 
 #: The next step for the developer, for each cause.
@@ -296,7 +301,7 @@ def _classify_words(status: int | None, error: ErrorBody) -> Cause | None:
         return Cause.PERMISSION
     if status == 400 and _WANTS_TLS.search(error.words):  # noqa: PLR2004 (HTTP)
         return Cause.REJECTED
-    if _FILTERED.search(error.words) and status in {None, 400, 403}:
+    if _FILTERED.search(error.words) and status in _MAY_BE_FILTERED:
         return Cause.CONTENT_FILTER
     is_overloaded = any("overloaded" in name for name in error.names) or _OVERLOADED.search(error.words)
     if is_overloaded and (status is None or status == 429 or status >= 500):  # noqa: PLR2004 (HTTP)
