@@ -131,17 +131,18 @@ _INSTEAD_OF_STATUS: Final[tuple[tuple[Cause, frozenset[str]], ...]] = (
 # OpenAI, vLLM, llama.cpp, Anthropic (twice), xAI, Gemini, LM Studio, Bedrock, Cohere, TGI, Groq, Moonshot, GLM and
 # Qwen; then vLLM (twice), LiteLLM, TabbyAPI, Bedrock, Gemini, OpenAI about a message or the number of messages, and
 # gateways; the words of GitHub Copilot, SGLang, NIM, Nova, watsonx, Volcengine and Databricks; last vLLM about the rest
-# that a long prompt leaves, Volcengine about pictures, and a code that a gateway quotes.
+# that a long prompt leaves, Volcengine about pictures, a code that a gateway quotes, and gateways with a 400 or 500.
 _OVERFLOW: Final = re.compile(
-    r"maximum context length|context window|context length|(?:available )?context size|prompt is too long"
-    r"|exceed context limit|maximum prompt length|input token count|context the overflows|input is too long"
+    r"maximum context length|context window|context length|(?:available )?context size|prompt (?:is )?too long"
+    r"|prompt 超长|exceed context limit|maximum prompt length|input token count|context the overflows|input is too long"
     r"|too many tokens|`?inputs`? (?:tokens|must have less than)|reduce the length of the (?:messages|prompt|input)"
     r"|exceeded model token limit|prompt exceeds max|range of input length"
     r"|maximum model length|prompt \(length \d+\)|contextwindowexceeded|max_seq_len|too many total text bytes"
     r"|request payload size exceeds|invalid '(?:messages|input)\b[^']*': string too long"
     r"|invalid '(?:messages|input)': array too long"
     r"|token limit exceeded|tokens too long|\b(?:prompt|input) (?:text|tokens?|length)\b[^.]{0,80}\bexceed"
-    r"|max_tokens must be at least 1, got -|exceed max message tokens|context_(?:length|window)_exceeded",
+    r"|max_tokens must be at least 1, got -|exceed max message tokens|context_(?:length|window)_exceeded"
+    r"|request entity too large",
     re.IGNORECASE,
 )
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
