@@ -157,10 +157,10 @@ _FILTERED: Final = re.compile(
     r"|contains sensitive words|\binput new_sensitive\b",
     re.IGNORECASE,
 )
-# Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI.
+# Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI, gateways (three times).
 _UNPAID: Final = re.compile(
     r"credit balance is too low|reached your specified (?:workspace )?api usage limits|insufficient balance|余额不足"
-    r"|insufficient (?:credits|funds)|used all available credits",
+    r"|insufficient (?:credits|funds)|used all available credits|out of credits|欠费|额度不足",
     re.IGNORECASE,
 )
 _OVERLOADED: Final = re.compile(r"overloaded", re.IGNORECASE)

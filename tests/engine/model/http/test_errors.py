@@ -141,6 +141,9 @@ def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int
         (403, {"message": "Content violates usage guidelines."}, Cause.CONTENT_FILTER),
         (403, {"message": "The model requires moderation and your input was flagged"}, Cause.CONTENT_FILTER),
         (429, {"message": "Your team has used all available credits"}, Cause.PERMISSION),
+        (429, {"message": "You are out of credits. Please add a payment method."}, Cause.PERMISSION),
+        (403, {"message": "账户已欠费"}, Cause.PERMISSION),
+        (429, {"message": "用户额度不足"}, Cause.PERMISSION),
         # TGI, Together, Groq's other words, Mistral, Cohere.
         (422, {"message": "`inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000"}, Cause.CONTEXT_OVERFLOW),
         (422, {"message": "Input validation error: inputs tokens + max_new_tokens"}, Cause.CONTEXT_OVERFLOW),
