@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import anyio
 import pytest
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
@@ -26,11 +27,14 @@ from turnwright_protocols.http import (
     owned_session,
     parse_object,
 )
+from turnwright_protocols.http_doors import door_routes
 from turnwright_protocols.mcp import mcp_app
 from turnwright_protocols.responses import responses_routes
 from turnwright_protocols.ui import ui_routes
 
+from .a2a.client import VERSION, message
 from .asgi import Client, Reply
+from .subject import AGENT, make_engine
 
 pytestmark = pytest.mark.anyio
 
@@ -232,6 +236,7 @@ async def test_session_of_a_named_user_is_out_of_reach_without_the_name() -> Non
     [
         (RefusedRequestError(418, "tea"), 418),
         (HTTPException(401, "who are you"), 401),
+        (HTTPException(401, {"why": "FastAPI's details are any JSON"}), 401),  # type: ignore[arg-type]
         (TurnNotFoundError("t"), 404),
         (InvalidAnswerError("approval-1", "it was answered before", []), 409),
         (InvalidAnswerError("approval-1", "not at secret-host.internal", [], is_refused=True), 403),
@@ -267,6 +272,36 @@ async def test_stream_ends_when_its_client_leaves() -> None:
         reply = await Client(stream).send("GET", "/", leaves=lambda text: "data: 1" in text)
     assert reply.text == "data: 1\n\n"
     assert closed.is_set()
+
+
+async def test_head_of_a_stream_has_no_body() -> None:
+    async def lines() -> AsyncGenerator[str, None]:
+        yield "data: 1\n\n"
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(5):
+        reply = await Client(EventStream(lines(), Bounds())).send("HEAD", "/")
+    assert (reply.status, reply.text) == (200, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/responses", {"model": "subject", "input": "job"}),
+        ("/v1/chat/completions", {"model": "subject", "messages": [{"role": "user", "content": "job"}]}),
+        ("/message:send", {"message": message("job")}),
+        ("/api/chat", {"id": "c1", "messages": [{"role": "user", "parts": [{"type": "text", "text": "job"}]}]}),
+    ],
+)
+async def test_client_that_left_holds_no_place(path: str, body: object) -> None:
+    """Its turn continues, and the gate admits the next client."""
+    async with make_engine() as engine:
+        gate = Gate(allow, Bounds(requests=1))
+        client = Client(Starlette(routes=door_routes(engine, [AGENT], gate, ["a2a", "responses", "ui"])))
+        with anyio.fail_after(5):
+            await client.send("POST", path, body, headers=VERSION, leaves=lambda _: True)
+        assert (await client.send("GET", "/v1/models")).status == 200
+        assert [row.status.outcome for row in await engine.turns()] == [None]
 
 
 @pytest.mark.no_waiting

@@ -7,7 +7,7 @@ import inspect
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias, TypeVar
 from urllib.parse import quote
@@ -17,8 +17,9 @@ from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from turnwright._base.background_task import background_task
 from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.driver.admission import check_client_tools
@@ -250,7 +251,9 @@ def refusal_of(error: Exception) -> RefusedRequestError:
     if isinstance(error, RefusedRequestError):
         return error
     if isinstance(error, HTTPException):
-        return RefusedRequestError(error.status_code, error.detail, headers=error.headers)
+        detail: object = error.detail  # FastAPI's is any JSON
+        why = detail if isinstance(detail, str) else json.dumps(detail, default=str)
+        return RefusedRequestError(error.status_code, why, headers=error.headers)
     if isinstance(error, InvalidAnswerError) and error.is_refused:
         return RefusedRequestError(403, NOT_AUTHORIZED)
     status, why = _REFUSED.get(type(error), (_SERVER_FAULT, _UNAVAILABLE))
@@ -259,6 +262,33 @@ def refusal_of(error: Exception) -> RefusedRequestError:
     if isinstance(error, InvalidAnswerError) and error.is_unfit:
         why = f"{why}: {error.why}"
     return RefusedRequestError(status, why)
+
+
+def replay(content: bytes, receive: Receive) -> Receive:
+    """Return a receiver that gives the body of a request again, and then what follows it."""
+    bodies: list[Message] = [{"type": "http.request", "body": content, "more_body": False}]
+
+    async def receive_again() -> Message:
+        return bodies.pop() if bodies else await receive()
+
+    return receive_again
+
+
+@asynccontextmanager
+async def waiting(request: Request, bounds: Bounds) -> AsyncIterator[None]:
+    """Leave the block after the seconds of a stream, or when the client disconnects. Its turn continues.
+
+    The body of the request was read.
+    """
+    with anyio.move_on_after(bounds.stream_seconds) as scope:
+        async with background_task(_cancel_on_disconnect, request.receive, scope):
+            yield
+
+
+async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    scope.cancel()
 
 
 class EventStream(Response):
@@ -278,8 +308,8 @@ class EventStream(Response):
         self._bounds = bounds
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's arguments)
-        """Send the stream."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the stream; of a `HEAD` request only its headers."""
         bounds, turn_to_send = self._bounds, anyio.Lock()
 
         async def write(text: str, *, more: bool = True) -> None:
@@ -292,18 +322,15 @@ class EventStream(Response):
                 await anyio.sleep(bounds.keep_alive)
                 await write(": keep-alive\n\n")
 
-        async def end_with_client() -> None:
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
-
         try:
             async with anyio.create_task_group() as group, aclosing(self._lines) as lines:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 group.start_soon(keep_alive)
-                group.start_soon(end_with_client)
+                group.start_soon(_cancel_on_disconnect, receive, group.cancel_scope)
                 with anyio.move_on_after(bounds.stream_seconds):
                     async for line in lines:
+                        if scope.get("method") == "HEAD":
+                            break
                         await write(line)
                 await write("", more=False)
                 group.cancel_scope.cancel()

@@ -4,7 +4,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
-import anyio
 from a2a.server.context import ServerCallContext
 from a2a.server.request_handlers.request_handler import RequestHandler, validate_request_params
 from a2a.types import (
@@ -57,6 +56,7 @@ from turnwright_protocols.http import (
     conversation_of,
     owned_session,
     refusal_of,
+    waiting,
 )
 
 from .messages import Prompt, read_answers, read_prompt
@@ -101,7 +101,7 @@ class TaskHandler(RequestHandler):
             validate_history_length(params.configuration)
             encoder, events = await self._send(params, request)
             if not params.configuration.return_immediately:
-                with anyio.move_on_after(self._gate.bounds.stream_seconds):
+                async with waiting(request, self._gate.bounds):
                     async for _ in self._follow(encoder, events):
                         pass
                 encoder.at = (await self._engine.store.get(encoder.turn)).updated_at

@@ -20,14 +20,13 @@ from sse_starlette.sse import EventSourceResponse
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message
 
 from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
 from turnwright_protocols.conversations import agents_by_name
-from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, refuse_call
+from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, refuse_call, replay
 
 from .card import agent_card
 from .request_handler import TaskHandler
@@ -110,7 +109,7 @@ def _within(gate: Gate, endpoint: Callable[..., Awaitable[Any]]) -> Handle:
         is_empty = request.method != "POST" or request.headers.get("content-length") == "0"
         content = b"" if is_empty else await gate.read_body(request, _MEDIA_TYPES)
         _need_readable(content)
-        inner = Request(request.scope, _replay(content))
+        inner = Request(request.scope, replay(content, request.receive))
         response: Response = await endpoint(inner)
         refusal = getattr(inner.state, "refusal", None)
         if isinstance(refusal, RefusedRequestError):
@@ -130,13 +129,6 @@ def _need_readable(content: bytes) -> None:
         pass  # the library answers in the words of the protocol
     except (RecursionError, ValueError):
         raise RefusedRequestError(400, "the body is not valid JSON") from None
-
-
-def _replay(content: bytes) -> Callable[[], Awaitable[Message]]:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": content, "more_body": False}
-
-    return receive
 
 
 async def _lines(response: EventSourceResponse) -> AsyncGenerator[str, None]:

@@ -1,6 +1,6 @@
 """Agents as MCP tools over HTTP, behind the gate of all HTTP doors."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
 
@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.http import Endpoint, Gate, refuse_call
+from turnwright_protocols.http import Endpoint, Gate, refuse_call, replay
 
 from .server import mcp_server
 
@@ -73,19 +73,8 @@ class _Exchange(Response):
         if self._user:  # a session of the library belongs to the user who opened it
             inner["user"] = AuthenticatedUser(AccessToken(token="", client_id=self._user, scopes=[]))
         with anyio.move_on_after(self._bounds.stream_seconds):
-            await self._manager.handle_request(inner, self._receive_from(receive), self._send_within(send))
-
-    def _receive_from(self, receive: Receive) -> Callable[[], Awaitable[Message]]:
-        content = self._content
-
-        async def replay() -> Message:
-            nonlocal content
-            if content is None:
-                return await receive()
-            body, content = content, None
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        return replay
+            again = receive if self._content is None else replay(self._content, receive)
+            await self._manager.handle_request(inner, again, self._send_within(send))
 
     def _send_within(self, send: Send) -> Send:
         async def write(message: Message) -> None:

@@ -9,7 +9,6 @@ from functools import partial
 from itertools import takewhile
 from typing import Final
 
-import anyio
 from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -53,6 +52,7 @@ from turnwright_protocols.http import (
     encode_stream,
     read_flag,
     to_sse,
+    waiting,
     wrong_field,
 )
 from turnwright_protocols.items import arguments_text, clean
@@ -103,7 +103,7 @@ class ChatCompletions:
         if streams:
             includes_usage = isinstance(counts, dict) and counts.get("include_usage") is True
             return EventStream(_stream(events, completion, includes_usage=includes_usage), self._gate.bounds)
-        with anyio.move_on_after(self._gate.bounds.stream_seconds):
+        async with waiting(request, self._gate.bounds):
             async for _ in events:
                 pass
         if completion.error or not completion.finish:

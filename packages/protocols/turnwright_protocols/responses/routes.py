@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, cast
 
-import anyio
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -45,6 +44,7 @@ from turnwright_protocols.http import (
     declare_tools,
     encode_stream,
     to_sse,
+    waiting,
 )
 from turnwright_protocols.items import APPROVALS
 from turnwright_states import facts as f
@@ -181,7 +181,7 @@ class _Responses:
         if earlier is not None and (body.answers or body.results or earlier.pause is not None):
             answers = self._answers(earlier, body)
             if answers:
-                return await self._answer(earlier, body, agent, answers)
+                return await self._answer(request, earlier, body, agent, answers)
             if not earlier.is_last:
                 raise RefusedRequestError(
                     409, "the previous response was answered already", field="previous_response_id"
@@ -328,7 +328,12 @@ class _Responses:
         return answers
 
     async def _answer(
-        self, earlier: _Stored, body: ResponseRequest, agent: Agent, answers: Mapping[str, AnswerValue]
+        self,
+        request: Request,
+        earlier: _Stored,
+        body: ResponseRequest,
+        agent: Agent,
+        answers: Mapping[str, AnswerValue],
     ) -> Response:
         pause, turn = earlier.pause, earlier.segment.turn
         if agent.name != earlier.agent:
@@ -345,7 +350,7 @@ class _Responses:
         for event in paused_turn.events:
             encoder.absorb(event)
         handle = await answer_turn(self._engine, agent, paused_turn, turn, answers, by=earlier.user, via=_VIA)
-        return await self._respond(handle, encoder, segment, body)
+        return await self._respond(request, handle, encoder, segment, body)
 
     async def _start(self, request: Request, body: ResponseRequest, agent: Agent, earlier: _Stored | None) -> Response:
         conversation = new_id() if earlier is None else earlier.conversation
@@ -367,7 +372,7 @@ class _Responses:
         fields |= {"metadata": body.metadata, "background": body.background}
         fields["tools"] = functions_of([tool.to_json() for tool in tools])
         segment = Segment(handle.id, 0, fields, self._engine.setup.now())
-        return await self._respond(handle, ResponseEncoder(segment, self._options), segment, body)
+        return await self._respond(request, handle, ResponseEncoder(segment, self._options), segment, body)
 
     async def _history(self, earlier: _Stored) -> list[Message]:
         """Return the conversation up to the end of a response's turn. Raises `RefusedRequestError` while that runs."""
@@ -380,13 +385,18 @@ class _Responses:
         return [*before, *result.new_messages()]
 
     async def _respond(
-        self, handle: TurnHandle[str], encoder: ResponseEncoder, segment: Segment, body: ResponseRequest
+        self,
+        request: Request,
+        handle: TurnHandle[str],
+        encoder: ResponseEncoder,
+        segment: Segment,
+        body: ResponseRequest,
     ) -> Response:
         if body.stream:
             return self._stream(handle, encoder, segment)
         if body.background:
             return JSONResponse(encoder.response)
-        with anyio.move_on_after(self._gate.bounds.stream_seconds):
+        async with waiting(request, self._gate.bounds):
             async for event in events_for_client(self._engine, handle, segment.seq, encoder.choose_questions):
                 encoder.encode(event)
         response = encoder.response
