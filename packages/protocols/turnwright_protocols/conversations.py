@@ -204,11 +204,19 @@ async def _events_for_client(
 
 
 class PausedTurn:
-    """A turn that was paused, as a client answers it: its events so far, and the interrupts of its last pause."""
+    """A turn that was paused, as a client answers it: its events so far, and the interrupts of a pause.
 
-    def __init__(self, events: Sequence[StreamEvent]) -> None:
-        pause = next((event for event in reversed(events) if isinstance(event, TurnPausedEvent)), None)
-        #: The events up to the last pause, which the client has, and the seq of that pause.
+    That is the last pause with an interrupt that `is_answered`, because a client may repeat its answers; or else the
+    last one of all.
+    """
+
+    def __init__(
+        self, events: Sequence[StreamEvent], is_answered: Callable[[Interrupt], bool] = lambda _: False
+    ) -> None:
+        pauses = [event for event in reversed(events) if isinstance(event, TurnPausedEvent)]
+        answered_pauses = (pause for pause in pauses if any(map(is_answered, pause.interrupts)))
+        pause = next(answered_pauses, next(iter(pauses), None))
+        #: The events up to the pause, which the client has, and the seq of that pause.
         self.events = [event for event in events if pause is not None and event.seq <= pause.seq]
         self.seq = 0 if pause is None else pause.seq
         self.interrupts = () if pause is None else pause.interrupts
@@ -221,10 +229,12 @@ class PausedTurn:
         }
 
     @classmethod
-    async def read(cls, engine: Engine, turn_id: str) -> "PausedTurn":
+    async def read(
+        cls, engine: Engine, turn_id: str, is_answered: Callable[[Interrupt], bool] = lambda _: False
+    ) -> "PausedTurn":
         """Read the journal of a turn. Raises `TurnNotFoundError`."""
         need_id(turn_id)
-        return cls(await engine.snapshot(turn_id))
+        return cls(await engine.snapshot(turn_id), is_answered)
 
     def note(self, door: str) -> Mapping[str, JsonValue] | None:
         """Return what a door noted about the turn when it started it; None for another door's turn."""

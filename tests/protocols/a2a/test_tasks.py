@@ -171,6 +171,24 @@ async def test_approval_is_answered_while_a_result_is_awaited(engine: Engine, cl
     assert (state_of(done), answer_of(done)) == ("COMPLETED", "Result: paid 5")
 
 
+async def test_repeated_answers_are_none_to_the_next_question() -> None:
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    calls = [asks_for(("pay", {"amount": amount})) for amount in (1, 2)]
+    async with Engine(model=ScriptedModel(*calls, "Done."), tools=[pay]) as engine:
+        client = make_client(engine)
+        task = await send(client, "Pay.")
+        answers = {"data": {"answers": {"approval-1": True}}}
+        for _ in range(2):
+            again = await send(client, answers, task=task["id"])
+            (interrupt,) = again["status"]["message"]["parts"][1]["data"]["interrupts"]
+            assert (state_of(again), interrupt["id"]) == ("INPUT_REQUIRED", "approval-2")
+        assert answer_of(await send(client, "yes", task=task["id"])) == "Done."
+
+
 async def test_task_that_waits_for_a_result_from_elsewhere_works(engine: Engine, client: Client) -> None:
     """It can be read, listed, followed and steered like any working task."""
     task = await send(client, "job", returnImmediately=True)

@@ -1,5 +1,6 @@
 """Agents as tools of an MCP server, with the SDK's client in this process: both eras of the protocol."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,26 @@ async def test_argument_that_the_tool_lacks_is_refused(engine: Engine) -> None:
         result = await call(client, "hello", sesion="a")
     assert (result.is_error, text_of(result)) == (True, "'sesion' is not an argument: give prompt, and session")
     assert await engine.turns() == []
+
+
+async def test_repeated_answer_is_none_to_the_next_question() -> None:
+    """The client, whose response was lost, gets the open question, and at the end the result."""
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    calls = [asks_for(("pay", {"amount": amount})) for amount in (1, 2)]
+    async with Engine(model=ScriptedModel(*calls, "Done."), tools=[pay]) as engine, client_of(engine) as client:
+        yes: Any = types.ElicitResult(action="accept", content={"answer": True})
+        ask = partial(client.session.call_tool, "subject", {"prompt": "Pay."}, allow_input_required=True)
+        first: Any = await ask()
+        answers = {"input_responses": {"approval-1": yes}, "request_state": first.request_state}
+        results: list[Any] = [await ask(**answers) for _ in range(2)]
+        assert [[*result.input_requests] for result in results] == [["approval-2"]] * 2
+        await ask(input_responses={"approval-2": yes}, request_state=first.request_state)
+        assert text_of(await ask(**answers)) == "Done."
 
 
 @pytest.mark.parametrize("mode", [MODERN, LEGACY])

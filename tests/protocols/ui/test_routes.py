@@ -11,7 +11,7 @@ from starlette.requests import Request
 from tests.protocols.asgi import Client, Json, Reply
 from tests.protocols.subject import AGENT, HOST, TOOLS, UnreachableStore, make_engine, settle_job
 
-from turnwright import Engine, Outcome
+from turnwright import Engine, Outcome, tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright.model.protocol import ModelResponse
 from turnwright.model.retry import Backoff
@@ -254,6 +254,29 @@ async def test_answer_sent_again_follows_the_wait(engine: Engine) -> None:
         group.start_soon(settle_job, engine)
         await post(client, page)
     assert page.text == "Result: paid 5"
+
+
+async def test_answer_sent_again_after_the_next_question_is_none_to_it() -> None:
+    """The page, whose response was lost, gets the open question."""
+
+    @tool(needs_approval=True)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {amount}"
+
+    calls = [asks_for(("pay", {"amount": amount})) for amount in (1, 2)]
+    async with Engine(model=ScriptedModel(*calls, "Done."), tools=[pay]) as engine:
+        client = client_of(engine)
+        page = await say(client, ChatPage(), "Pay.")
+        page.respond(approved=True)
+        body = {"id": "c1", "messages": page.messages}
+        first, again = [(await client.send("POST", CHAT, body)).data() for _ in range(2)]
+        asked = [[chunk["toolCallId"] for chunk in chunks if "approvalId" in chunk] for chunks in (first, again)]
+        assert [call.rpartition("/")[2] for ids in asked for call in ids] == ["call00002"] * 2
+        page.read(again)
+        page.respond(approved=True)
+        assert (await post(client, page)).status == 200
+        assert page.text == "Done."
 
 
 async def test_other_message_replaces_a_paused_turn(engine: Engine) -> None:

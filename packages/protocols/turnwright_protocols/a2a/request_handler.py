@@ -301,8 +301,11 @@ class TaskHandler(RequestHandler):
             raise InvalidParamsError("contextId: the task is in another context")
         encoder, seq = await self._read(row)
         if encoder.pause is not None or prompt.answers is not None:
-            paused_turn = await PausedTurn.read(self._engine, row.id)
-            open_interrupts = () if encoder.pause is None else encoder.pause.interrupts
+            named = prompt.answers or {}
+            paused_turn = await PausedTurn.read(self._engine, row.id, lambda asked: asked.id in named)
+            asked_ids = [interrupt.id for interrupt in paused_turn.interrupts]
+            still_open = () if encoder.pause is None else encoder.pause.interrupts
+            open_interrupts = [interrupt for interrupt in still_open if interrupt.id in asked_ids]
             answers = read_answers(prompt, paused_turn.interrupts, open_interrupts)
             handle = await answer_turn(self._engine, self._agent, paused_turn, row.id, answers, by=user, via=_VIA)
             needed = {interrupt.id: interrupt.approvals for interrupt in open_interrupts}

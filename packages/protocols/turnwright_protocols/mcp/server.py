@@ -141,7 +141,7 @@ class _AgentTools:
 
     async def _continue(self, context: Context, agent: Agent, state: str, responses: Mapping[str, object]) -> Result:
         """Answer the paused turn that a call ended with. Raises `MCPError` for a forged state."""
-        paused_turn, user = await self._find_paused(context, agent, state)
+        paused_turn, user = await self._find_paused(context, agent, state, responses)
         answers = {
             interrupt.id: _answer(interrupt, responses.get(interrupt.id))
             for interrupt in answerable_by(user)(paused_turn.interrupts)
@@ -158,10 +158,12 @@ class _AgentTools:
         except RefusedRequestError as refusal:
             raise _refusal(refusal.why) from None
 
-    async def _find_paused(self, context: Context, agent: Agent, state: str) -> tuple[PausedTurn, str]:
+    async def _find_paused(
+        self, context: Context, agent: Agent, state: str, responses: Mapping[str, object]
+    ) -> tuple[PausedTurn, str]:
         """Return the paused turn of a state, and its user."""
         try:
-            paused_turn = await PausedTurn.read(self._engine, state)
+            paused_turn = await PausedTurn.read(self._engine, state, lambda asked: asked.id in responses)
             row = await self._engine.store.get(state)
         except TurnNotFoundError:
             raise _refusal("the request_state is not one of this server") from None

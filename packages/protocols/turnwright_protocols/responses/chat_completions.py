@@ -145,13 +145,14 @@ class ChatCompletions:
             row = await self._engine.store.get(turn)
         except TurnNotFoundError:
             raise _no_call() from None
-        paused_turn = PausedTurn(without_waits(await self._engine.snapshot(turn)))
+        by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
+        events = without_waits(await self._engine.snapshot(turn))
+        paused_turn = PausedTurn(events, lambda asked: asked.call in by_call)
         about = paused_turn.note(_KEY)
         if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
             raise _no_call()
         if row.agent != agent.name:
             raise wrong_field("model", "the calls are another agent's")
-        by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
         answers = give_results(paused_turn.interrupts, by_call)
         need_result(answers, by_call)
         if answers.keys() != {interrupt.id for interrupt in paused_turn.interrupts}:
