@@ -17,7 +17,7 @@ from turnwright.store import Store
 from turnwright.transcript.transcript import reading
 from turnwright_states import facts as f
 from turnwright_states.rules import ANSWER, USER, InvalidRuleError, resolve_rules
-from turnwright_states.rules.pattern import names_tool
+from turnwright_states.rules.pattern import CallPattern, names_tool
 from turnwright_states.turn import fold
 
 from .dependencies import Dependencies, get_or_make
@@ -80,21 +80,28 @@ def _resolve(sets: Iterable[RuleSet]) -> tuple[JsonObject, ...]:
 def _check_needs(rules: RuleSet, agent: Agent, agents_by_tool: Mapping[str, Agent]) -> None:
     """Refuse a rule that lets no call start, or no answer be given, because the agent has no tool that it needs.
 
-    An earlier turn of a session may have had the tool of a `need`.
+    A tool that the rule itself holds back does not count. An earlier turn of a session may have had the tool of a
+    `need`.
     """
     for rule, patterns in zip(rules.rules, rules.patterns, strict=True):
         is_owed = "then" in patterns
         if rule.effect not in _HOLDS or not (is_owed or ("need" in patterns and rule.scope == "turn")):
             continue
         (pattern,), (needed_pattern,) = (patterns[word] for word in rule.form)
-        if needed_pattern.names(USER) or any(needed_pattern.names(tool) for tool in agents_by_tool):
+        needed_tools = [tool for tool in agents_by_tool if needed_pattern.names(tool)]
+        if needed_tools and rule.effect == "ask":
+            continue  # a person may allow the first call
+        is_held = all(pattern.covers(CallPattern((tool,), groups=None)) for tool in needed_tools)
+        if needed_pattern.names(USER) or not is_held:
             continue
         for part in pattern.parts:
             tool = next((tool for tool in agents_by_tool if names_tool(part.tool, tool)), None)
             if tool is not None or part.tool in (ANSWER, USER):
                 answer = f"no answer is possible{f' after {tool or part}' if is_owed else ''}"
                 never = answer if is_owed or tool is None else f"{tool}: never runs"
-                raise rules.error(f"{never}: {needed_pattern.parts[0].tool} is not a tool of {agent.name}", rule.name)
+                name = needed_pattern.parts[0].tool
+                why = f"a call of {rule.form[0]} itself" if needed_tools else f"not a tool of {agent.name}"
+                raise rules.error(f"{never}: {name} is {why}", rule.name)
 
 
 def inherit_rules(of_caller: Sequence[JsonObject], own_rules: Sequence[JsonObject]) -> tuple[JsonObject, ...]:

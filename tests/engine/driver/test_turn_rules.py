@@ -306,6 +306,11 @@ async def test_rules_are_pinned_for_a_paused_turn() -> None:
         ([Rule("a", never="wire")], "a: no tool is named 'wire': the tools are verify, refund, look"),
         ([Rule("a", before="refund", need="look")], "a: refund: never runs: look is not a tool of Clerk"),
         ([Rule("a", before="@answer", need="look")], "a: no answer is possible: look is not a tool of Clerk"),
+        ([Rule("a", before="refund", need="ref*")], "a: refund: never runs: ref* is a call of before itself"),
+        (
+            [Rule("a", after="verify", then="ver*")],
+            "a: no answer is possible after verify: ver* is a call of after itself",
+        ),
         ([Rule("a", after="ref*", then="look")], "a: no answer is possible after refund: look is not a tool of Clerk"),
         ([Rule("a", never="refund"), RuleSet([Rule("a", never="look")])], "a: two rules have this name"),
     ],

@@ -482,7 +482,7 @@ def test_condition_that_some_text_meets_is_allowed(text: str) -> None:
     assert Condition(text)(Scene()) is UNKNOWN
 
 
-def test_statuses_that_conditions_know_are_those_of_calls() -> None:
+def test_statuses_of_conditions_and_of_calls_agree() -> None:
     assert tuple(CallStatus) == STATUSES
 
 
