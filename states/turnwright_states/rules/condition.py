@@ -124,7 +124,7 @@ class Condition:
         """Return whether the condition reads one of these names."""
         return any(path[0] in names for path in self.paths)
 
-    def can_hold(self, status: Truth | str) -> bool:
+    def can_hold(self, status: object) -> bool:
         """Return whether the condition can be true of a call with this status, or of one whose status is `UNKNOWN`."""
         # Without `default`, a value that is known later turns no false into true.
         return self._has_default or self(Scene(status=status)) is not False

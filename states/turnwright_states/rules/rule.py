@@ -333,12 +333,13 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
                         f"{needed_calls} is itself a call of after, so each one owes another: "
                         "leave it out of after, or write a condition there"
                     )
-            case ("not_both",):
+            case ("not_both",) if all(field == path for field, path in self.pairs().items()):
                 calls = patterns["not_both"]
                 for place, call in enumerate(calls):
                     if any(call.covers(earlier) and earlier.covers(call) for earlier in calls[:place]):
+                        per = " and per" if self.pairs() else ""
                         raise InvalidRuleError(
-                            f"not_both has {call} twice: for no second one, write at_most: 1, of: {call}"
+                            f"not_both has {call} twice: for no second one, write at_most: 1 with of{per}"
                         )
             case _:
                 pass
