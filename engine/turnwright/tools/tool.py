@@ -140,7 +140,7 @@ class Tool(ABC, Generic[DepsT_contra]):
             ("return_direct", return_direct, bool, "True or False"),
         ):
             need_kind(f"tool {name}: {option}", value, kind, form)
-        need_function(f"tool {name}: loop_key", loop_key)
+        need_function(f"tool {name}: loop_key", loop_key, "arguments")
         idempotent = idempotent or read_only is True
         if on_crash == "rerun" and not idempotent:
             raise ConfigError(

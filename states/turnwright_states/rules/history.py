@@ -506,11 +506,11 @@ class History:
 
 
 def list_rule_sets(rules: RuleList | Iterable[Rule | RuleList]) -> list[RuleList]:
-    """Return sets of rules; rules that stand alone are one set without groups."""
+    """Return sets of rules; rules that stand alone are one set without groups. Raises `InvalidRuleError`."""
     if isinstance(rules, RuleList):
         return [rules]
     items = list(rules)
-    alone = [item for item in items if isinstance(item, Rule)]
+    alone = [item for item in items if not isinstance(item, RuleList)]
     return [*(item for item in items if isinstance(item, RuleList)), *([RuleList(alone)] if alone else ())]
 
 

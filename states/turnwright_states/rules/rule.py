@@ -1,7 +1,6 @@
 """Rules: data with a name and the words of one form, the same in Python and in YAML."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import isfinite
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args, overload
 
 from msgspec import UNSET, Struct, StructMeta, UnsetType, to_builtins
@@ -10,7 +9,7 @@ from msgspec.structs import force_setattr
 from turnwright_states.suggestions import explain_unknown
 from turnwright_states.verdict import Effect
 
-from .condition import UNKNOWN, InvalidRuleError, parse_path
+from .condition import UNKNOWN, InvalidRuleError, is_number, parse_path
 from .pattern import ANSWER, USER, CallPattern, PatternPart
 
 Call: TypeAlias = str | Sequence[str]
@@ -250,8 +249,8 @@ class Rule(_Name, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_de
         most = self.at_most
         if isinstance(most, UnsetType):
             return
-        if not isinstance(most, int | float) or isinstance(most, bool) or not isfinite(most) or most < 0:
-            raise InvalidRuleError(f"at_most is a number from 0 on, not {most!r}")
+        if not is_number(most) or most < 0:
+            raise InvalidRuleError(f"at_most is a number from 0 on, not {most!r:.80}")
         if not self.sum and most != int(most):
             raise InvalidRuleError(
                 f"at_most {most!r}: calls are counted in whole numbers; write sum for a field's amount"
@@ -444,6 +443,8 @@ class RuleList:
         self.groups = _read_groups(groups or {})
         names: set[str] = set()
         for rule in self.rules:
+            if not isinstance(rule, Rule):
+                raise InvalidRuleError(f"{rule!r:.80} is not a rule: write Rule(NAME, ...), or RuleSet.load(FILE)")
             if rule.name in names:
                 raise InvalidRuleError("two rules have this name", rule=rule.name)
             names.add(rule.name)

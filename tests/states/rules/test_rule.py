@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule, resolve_rules
+from turnwright_states.loop_guard import LoopGuard
+from turnwright_states.rules import History, InvalidRuleError, Rule, RuleList, parse_rule, resolve_rules
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,8 @@ from turnwright_states.rules import InvalidRuleError, Rule, RuleList, parse_rule
         ({"never": "a", "say": 3}, "say is a text, not 3"),
         ({"at_most": -1, "of": "a"}, "at_most is a number from 0 on, not -1"),
         ({"at_most": True, "of": "a"}, "at_most is a number"),
+        ({"at_most": 10**400, "of": "a"}, "at_most is a number from 0 on, not 1000"),
+        ({"at_most": float("nan"), "of": "a"}, "at_most is a number from 0 on, not nan"),
         ({"at_most": 1.5, "of": "a"}, "write sum"),
         ({"at_most": 1, "of": "a", "sum": "result.x"}, "the judged call has only args"),
         ({"at_most": 1, "of": "a", "per": "result.x"}, "the judged call has no result yet"),
@@ -161,6 +164,14 @@ def test_group_of_other_things_than_tools_is_refused(groups: Any, message: str) 
 def test_group_with_a_similar_name_is_suggested() -> None:
     with pytest.raises(InvalidRuleError, match=r"mine: no group is named '\$write': did you mean '\$writes'\?"):
         RuleList([Rule("mine", never="$write")], {"writes": ["a"]})
+
+
+@pytest.mark.parametrize("rules", ["rules.yaml", [{"name": "a", "never": "b"}], [Rule("a", never="b"), None]])
+def test_history_of_other_things_than_rules_is_refused(rules: Any) -> None:  # noqa: ANN401 (a wrong value)
+    """A history without its rules would allow every call."""
+    for read_rules in (History, RuleList, lambda items: LoopGuard(rules=items)):
+        with pytest.raises(InvalidRuleError, match="is not a rule: write Rule"):
+            read_rules(rules)
 
 
 def test_two_rules_of_one_name_are_refused() -> None:
