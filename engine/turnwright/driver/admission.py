@@ -69,8 +69,8 @@ class TurnOptions(TypedDict, total=False):
     history.
     """
     message_history: Sequence[Message | Mapping[str, object]]
-    """The history of a turn without a session: messages, or mappings in the chat completions format or in that of
-    Anthropic's Messages API, whose blocks may be the SDK's objects.
+    """The history of a turn without a session: messages, or mappings: `Message.to_json()`, in the chat completions
+    format, or in that of Anthropic's Messages API, whose blocks may be the SDK's objects.
 
     Calls without results and results without calls are repaired when they are sent, or rejected
     (`Engine(unpaired=...)`).
@@ -451,13 +451,22 @@ def _check_names(options: Collection[str]) -> None:
 
 
 def _import_message(message: Mapping[str, object], names: dict[str, str]) -> list[Message]:
-    """Return a message of another format as messages. `names` has the tools of earlier calls. Raises `ValueError`."""
+    """Return a message as JSON, ours or of another format, as messages. `names` has the tools of earlier calls.
+
+    Raises `ValueError` for another format.
+    """
+    plain = cast("Mapping[str, JsonValue]", message)
+    if isinstance(message, Mapping) and "content" not in message and "parts" in message:
+        return [Message.of_json(plain)]
     if isinstance(message, Mapping) and isinstance(message.get("content"), list | tuple):
         from turnwright.model.anthropic.message_blocks import has_blocks, messages_of  # noqa: PLC0415 (few turns)
 
         if has_blocks(message):
             return messages_of(message, names)
-    return [Message.from_chat(cast("Mapping[str, JsonValue]", message))]
+    chat_message = Message.from_chat(plain)
+    if not chat_message.parts and "content" not in message:
+        raise ValueError("it has no content: write {'role': ..., 'content': ...}")
+    return [chat_message]
 
 
 def _messages(history: Sequence[Message | Mapping[str, object]], *, strict: bool) -> list[Message]:

@@ -21,6 +21,7 @@ from turnwright.errors import (
     StoreError,
     TurnBusyError,
     TurnNotFoundError,
+    need_kind,
 )
 from turnwright.journal.answers import Answer, Signature, answer_item, make_default_answer
 from turnwright.journal.inbox import abort_item, forwarded, is_same_answer
@@ -147,6 +148,7 @@ def agent_tool(
     Raises `ConfigError` for an unknown option, a name that providers refuse, and a missing description. See
     docs/rules.md#sub-agents.
     """
+    need_kind("agent_tool: agent", agent, Agent, "Agent(name=...)")
     tool_description = description or agent.description
     if not tool_description.strip():
         raise ConfigError(f"agent {agent.name!r}: a sub-agent needs a description, by which models choose it")

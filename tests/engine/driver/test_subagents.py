@@ -1336,6 +1336,7 @@ NO_OPTION = (
 @pytest.mark.parametrize(
     ("agent", "options", "message"),
     [
+        ("Mum", {}, "agent_tool: agent must be Agent(name=...), not 'Mum'"),
         (Agent(name="Mum"), {}, "agent 'Mum': a sub-agent needs a description, by which models choose it"),
         (Agent(name="読", description="Reads."), {}, f"agent '読': {NO_NAME}"),
         (READER, {"timeout": 5.0}, f"sub-agent Reader: timeout {NO_OPTION}"),

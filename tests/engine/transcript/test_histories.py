@@ -102,6 +102,31 @@ async def test_wrong_message_is_refused_by_number_and_field(message: Message, wh
     assert await engine.store.turns() == []
 
 
+async def test_own_json_is_a_history_too() -> None:
+    """With its parts and their numbers, as the turn has them."""
+    engine = Engine(model=(model := ScriptedModel("Hello, Ann.", "You are Ann.")))
+    turn = await engine.run(AGENT, "I am Ann.")
+    await engine.run(AGENT, "Who am I?", message_history=[message.to_json() for message in turn.messages])
+    texts = [message.text for message in model.requests[1].messages]
+    assert texts == ["I am Ann.", "Hello, Ann.", "Who am I?"]
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ({"role": "user", "text": "I am Ann."}, "it has no content: write {'role': ..., 'content': ...}"),
+        ({"role": "assistant"}, "it has no content"),
+        ({"role": "user", "parts": [{"type": "data-weather"}]}, "parts.0: Input tag 'data-weather' found using"),
+        ({"role": "user", "parts": "I am Ann."}, "parts: Input should be a valid tuple"),
+    ],
+)
+async def test_message_without_content_is_refused(message: dict[str, JsonValue], why: str) -> None:
+    """It would be left out of the history, and nobody would see it."""
+    with pytest.raises(ConfigError) as error:
+        await Engine(model=ScriptedModel("Done.")).run(AGENT, "Who am I?", message_history=[message])
+    assert str(error.value).startswith(f"message_history: message 0: {why}")
+
+
 async def test_imported_history_ignores_later_changes_by_the_caller() -> None:
     arguments: dict[str, JsonValue] = {"n": 1}
     history = [Message.assistant(calls=[ToolCallPart(id="c1", name="note", arguments=arguments)])]
