@@ -237,7 +237,7 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         earlier. With a budget, the same applies in a turn that began without thinking. The API rejects a forced tool
         together with thinking, so the model may choose then.
         """
-        opened_turn, new_messages = self._beginnings.of(request.messages)
+        opened_turn, new_messages = self._beginnings.of(self._list_messages(request))
         row = (
             OrderRule(opened_turn)
             .take(map(self._messages.of, new_messages))

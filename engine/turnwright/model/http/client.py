@@ -17,7 +17,7 @@ from turnwright_states import Finish
 
 from .encoding import RequestEncoder
 from .endpoint import Endpoint
-from .errors import LimitFieldError
+from .errors import LimitFieldError, RefusedReasoningError
 from .exchange import HttpResponse, Poster
 from .reply_stream import ReplyStream
 from .timeouts import Timeouts
@@ -144,26 +144,33 @@ class HttpModel:
         body = self._encoder.encode(request)
         try:
             return await self._poster.post(body), body
-        except LimitFieldError:
-            renamed_body = self._encoder.rename_limit(request, body)
-            if renamed_body is None:
+        except ModelError as error:
+            amended_body = self._amend(error, request, body)
+            if amended_body is None:
                 raise
-        return await self._poster.post(renamed_body), renamed_body
+        return await self._poster.post(amended_body), amended_body
+
+    def _amend(self, error: ModelError | None, request: ModelRequest, body: bytes) -> bytes | None:
+        """Return the body to send instead of a refused one; None if the error has no known remedy."""
+        if isinstance(error, LimitFieldError):
+            return self._encoder.rename_limit(request, body)
+        if not isinstance(error, RefusedReasoningError):
+            return None
+        amended_body = self._encoder.refuse_reasoning(request, body)
+        if amended_body is not None:
+            _LOG.warning("model %s: the reasoning of earlier replies is left out, because %s", self.name, error)
+        return amended_body
 
     async def _continue_reply(
         self, paused_stream: ReplyStream, request: ModelRequest, body: bytes
     ) -> tuple[HttpResponse, ReplyStream, bytes] | None:
-        """Request the rest of a paused reply to `body`, or repeat a request whose limit has another name.
+        """Request the rest of a paused reply to `body`, or repeat a request that was refused in its reply.
 
         Returns None if the reply has ended, or if the server refuses the rest.
         """
-        if isinstance(paused_stream.error, LimitFieldError) and not paused_stream.progress:
-            renamed_body = self._encoder.rename_limit(request, body)
-            return (
-                None
-                if renamed_body is None
-                else (await self._poster.post(renamed_body), self._new_decoder(), renamed_body)
-            )
+        amended_body = None if paused_stream.progress else self._amend(paused_stream.error, request, body)
+        if amended_body is not None:
+            return await self._poster.post(amended_body), self._new_decoder(), amended_body
         resumption = paused_stream.continue_reply(body)
         if resumption is None:
             return None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Final, Generic, TypeVar, get_args
 
 import msgspec
+from msgspec import structs
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
@@ -50,6 +51,16 @@ class EncodedMessage(Generic[Source, Encoded]):
         entries, key = self._entries, id(source)
         entries[key] = (weakref.ref(source, lambda _: entries.pop(key, None)), encoded_form)
         return encoded_form
+
+    def get(self, source: Source) -> Encoded | None:
+        """Return the encoded form of `source`, if it was asked for before."""
+        entry = self._entries.get(id(source))
+        return entry[1] if entry is not None and entry[0]() is source else None
+
+
+def _without_reasoning(message: Message) -> Message:
+    parts = tuple(part for part in message.parts if not isinstance(part, ReasoningPart))
+    return structs.replace(message, parts=parts)
 
 
 def dump(value: Mapping[str, JsonValue]) -> bytes:
@@ -128,6 +139,8 @@ class RequestEncoder(ABC, Generic[Encoded]):
         self.capabilities = checked_capabilities(capabilities)
         self._extra_body = checked_extra(extra_body, reserved_fields)
         self._messages: EncodedMessage[Message, Encoded] = EncodedMessage(encode_message)
+        #: Messages whose reasoning the server refused, without it.
+        self._bare: EncodedMessage[Message, Message] = EncodedMessage(_without_reasoning)
         self._encode_tools: EncodedMessage[ToolSpec, bytes] = EncodedMessage(encode_tool)
         self._hosted = [dump(self._check_hosted(tool)) for tool in hosted_tools]
         self._tool_choice_first: ToolChoice | None = tool_choice_first
@@ -148,6 +161,23 @@ class RequestEncoder(ABC, Generic[Encoded]):
     def rename_limit(self, _request: ModelRequest, _refusal: bytes, /) -> bytes | None:
         """Make another body of a request whose body was refused because of the name of its limit, or return None."""
         return None
+
+    def refuse_reasoning(self, request: ModelRequest, refused_body: bytes) -> bytes | None:
+        """Make the body of a request whose body was refused because of the reasoning in it; None if none differs.
+
+        The reasoning of its messages is not sent from now on.
+        """
+        for message in request.messages:
+            if any(isinstance(part, ReasoningPart) for part in message.parts):
+                self._bare.of(message)
+        body = self.encode(request)
+        return None if body == refused_body else body
+
+    def _list_messages(self, request: ModelRequest) -> tuple[Message, ...]:
+        """Return the messages of a request, without refused reasoning."""
+        if not len(self._bare):
+            return request.messages
+        return tuple([self._bare.get(message) or message for message in request.messages])
 
     def _check_hosted(self, tool: object) -> dict[str, JsonValue]:
         """Check a tool that the provider runs. Raises `ConfigError`."""

@@ -201,6 +201,13 @@ _LIMIT_FIELD: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# Anthropic (twice), and OpenAI and Azure, also without the code.
+_REFUSED_REASONING: Final = re.compile(
+    r"invalid `?signature`? in `?thinking|`thinking` or `redacted_thinking` blocks.*cannot be modified"
+    r"|encrypted content .*could not be verified",
+    re.IGNORECASE | re.DOTALL,
+)
+
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # Text between two characters of a secret that a reader does not see: a tag, a character reference, and anything but
 # visible ASCII.
@@ -209,6 +216,10 @@ _UNSEEN: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
 
 class LimitFieldError(ModelError):
     """The server wants the limit of the reply under its other name: `max_tokens` or `max_completion_tokens`."""
+
+
+class RefusedReasoningError(ModelError):
+    """The server refuses the reasoning of earlier replies, because it is that of another account, model or server."""
 
 
 def http_failure(
@@ -279,7 +290,10 @@ def stream_failure(error: JsonValue, *, partial: ModelResponse, secrets: Collect
 
 
 def _choose_kind(error: ErrorBody) -> type[ModelError]:
-    return LimitFieldError if _LIMIT_FIELD.match(error.words[:_MOST_WORDS]) else ModelError
+    words = error.words[:_MOST_WORDS]
+    if "invalid_encrypted_content" in error.names or _REFUSED_REASONING.search(words):
+        return RefusedReasoningError
+    return LimitFieldError if _LIMIT_FIELD.match(words) else ModelError
 
 
 def classify(status: int | None, error: ErrorBody) -> Cause:

@@ -138,7 +138,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             if not request.tools:
                 body.pop("parallel_tool_calls", None)
         settings = dump({name: value for name, value in body.items() if value is not None})
-        beginning, new_messages = self._beginnings.of(request.messages)
+        beginning, new_messages = self._beginnings.of(self._list_messages(request))
         messages = b",".join(self._row.whole(beginning.files, new_messages))
         return b"".join([b'{"messages":[', *beginning.chunks, messages, b"],", *tools, settings[1:]])
 

@@ -145,7 +145,7 @@ class ResponsesEncoder(RequestEncoder[bytes]):
             text = body.get("text")
             body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
         settings = dump({name: value for name, value in body.items() if value is not None})
-        beginning, new_messages = self._beginnings.of(request.messages)
+        beginning, new_messages = self._beginnings.of(self._list_messages(request))
         messages = b"".join([piece for pair in _encode_messages(self._messages, new_messages) for piece in pair])
         tools_field = [b'"tools":[', b",".join(tools), b"],"] if tools else []
         # Each message has a comma behind it, except the last one.
