@@ -11,7 +11,7 @@ import pytest
 
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
-from turnwright.store.annotations import Annotation, AnnotationKind
+from turnwright.store.annotations import Annotation, AnnotationKind, annotation_store
 from turnwright_testing.faults import full_disk
 from turnwright_testing.store_suite import StoreSuite, Written
 
@@ -296,11 +296,12 @@ async def test_damaged_file_raises_store_error(bench: SqliteBench) -> None:
 async def test_damaged_annotation_names_the_turn(bench: SqliteBench, change: str) -> None:
     store, draft = await bench.open(), Written()
     await store.release(await draft.create(store))
-    await store.annotate(Annotation("t1", AnnotationKind.TAG, "seen"))
+    annotations = annotation_store(store)
+    await annotations.annotate(Annotation("t1", AnnotationKind.TAG, "seen"))
     with closing(sqlite3.connect(bench.path, isolation_level=None)) as db:
         db.execute(f"UPDATE annotations SET {change}")  # noqa: S608 (constant)
     with pytest.raises(UnreadableTurnError, match="turn t1: an annotation is damaged: "):
-        await store.annotations(["t1"])
+        await annotations.annotations(["t1"])
 
 
 async def test_missing_table_raises_store_error_with_a_remedy(bench: SqliteBench) -> None:
