@@ -14,14 +14,14 @@ from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
 from turnwright._base.words import count, cut_line, local_time
-from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError
+from turnwright.errors import ConfigError, SessionNotFoundError, TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, by_command_line, driving_status
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.questions import call_lines
 from turnwright.journal.result import TurnResult
 from turnwright.journal.standing_approvals import StandingApproval, approvals_in, list_approvals
 from turnwright.journal.subturns import sub_turns
-from turnwright.journal.turn_journal import first_fact
+from turnwright.journal.turn_journal import JournalFold, first_fact
 from turnwright.message import (
     AnyPart,
     FilePart,
@@ -46,7 +46,7 @@ from .process import echo, echo_json, json_line, spell
 from .screen import print_lines
 from .sessions import approval_lines, find_session
 from .stores import Journal, find_turn, store_flag, use_store
-from .summary import closing_lines, print_closing, rule_lines
+from .summary import closing_lines, detail_lines, print_closing, rule_lines
 from .view import describe_fork, file_line, with_status
 
 #: The width of the column with the role.
@@ -112,10 +112,21 @@ def show(
         if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
             print_lines(_list_begun_calls(facts))
         flags, elsewhere = store_flag(store), not by_command_line(root_started.metadata)
-        closing = closing_lines(
+        closing = _damage_lines(result, facts) or closing_lines(
             result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
         )
         print_closing(result, [*closing, *rule_lines(rules), *approval_lines(approvals)], flags=flags)
+
+
+def _damage_lines(result: TurnResult, facts: Journal) -> list[str]:
+    """Return the closing lines of a turn that cannot continue, because its journal is damaged; none for any other."""
+    if result.outcome is not None:
+        return []
+    try:
+        JournalFold(result.id, facts)
+    except UnreadableTurnError as error:
+        return [f"Damaged: {error}", *detail_lines(result)]
+    return []
 
 
 def _list_begun_calls(facts: Journal) -> list[str]:
