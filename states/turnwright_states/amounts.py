@@ -117,7 +117,7 @@ class Usage(Amounts, frozen=True, kw_only=True, gc=False):
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
-            cost=self.cost + other.cost or _ZERO,
+            cost=min(self.cost + other.cost, LARGEST_FLOAT) or _ZERO,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             reasoning_tokens=self.reasoning_tokens + other.reasoning_tokens,
         )

@@ -17,6 +17,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from . import facts as f
+from .amounts import LARGEST_FLOAT
 from .call import Call, CallState
 from .counters import Counters
 from .doom import call_key, make_round
@@ -430,7 +431,8 @@ class Turn:
             self.step_usage = usage if self.step_usage is _NOTHING_USED else self.step_usage + usage
             self.input_tokens += usage.input_tokens
             self.output_tokens += usage.output_tokens
-            self.cost += usage.cost
+            cost = self.cost + usage.cost
+            self.cost = cost if cost < LARGEST_FLOAT else LARGEST_FLOAT  # noqa: FURB136 (`min` is a call)
             if self.limits.tokens is not None or self.limits.cost is not None:
                 self._spend()
             self.cached_tokens += usage.cached_tokens
@@ -510,7 +512,7 @@ class Turn:
         if spending is not None:
             self.near = self.near or 5 * counters.calls >= self.marks.tool_calls
             self.input_tokens += spending.tokens
-            self.cost += spending.cost
+            self.cost = min(self.cost + spending.cost, LARGEST_FLOAT)
             self._spend()
 
     def _wait(self, fact: f.CallWaiting) -> None:

@@ -1,7 +1,7 @@
 """Usage and what a sub-agent spent: structs that check themselves, also as fields of pydantic models."""
 
 from math import inf, nan
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 import pytest
@@ -14,6 +14,9 @@ from turnwright_states import facts as f
 from turnwright_states.amounts import LARGEST_FLOAT, format_number
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.state import State
+
+if TYPE_CHECKING:
+    from .conftest import Begin
 
 KINDS: Final = pytest.mark.parametrize("kind", [Usage, Spent], ids=lambda kind: kind.__name__)
 COUNTS: Final = st.integers(0, 2**60)
@@ -120,6 +123,15 @@ def test_sum_minus_a_part_is_the_rest(first: Usage, second: Usage) -> None:
     if second.input_tokens > first.input_tokens:
         with pytest.raises(ValueError, match="input_tokens"):
             _ = first - second
+
+
+def test_sum_of_costs_is_no_larger_than_a_float(begin: "Begin") -> None:
+    """A turn whose model reports such costs can still be read."""
+    turn, most = begin(), Usage(cost=1.7e308)
+    assert (most + most).cost == LARGEST_FLOAT
+    turn.step("a", usage=most)
+    turn.reply(text="Done.", usage=most)
+    assert turn.machine.turn.usage.cost == LARGEST_FLOAT
 
 
 def test_number_is_written_in_digits() -> None:
