@@ -106,7 +106,10 @@ def _check_time(append: AppendColumns, wrote: Sequence[Fact], created_at: object
         raise InvalidJournalError(append.first, f"its column at is {at!r}, and the turn was created at {created_at!r}")
     for fact in wrote:
         if isinstance(fact, StepStarted) and fact.started_at and created_at is None:
-            start = datetime.fromisoformat(fact.started_at).timestamp()
+            try:
+                start = datetime.fromisoformat(fact.started_at).timestamp()
+            except ValueError as error:
+                raise InvalidJournalError(append.first, f"its step began at {fact.started_at!r}: {error}") from None
             if not start - _TOLERANCE <= at <= start + _TOLERANCE:
                 raise InvalidJournalError(append.first, f"its column at is {at!r}, and its step began at {start!r}")
 

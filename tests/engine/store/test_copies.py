@@ -12,7 +12,7 @@ from turnwright.model import ScriptedModel, asks_for
 from turnwright.store import SqliteStore, Store, open_store
 from turnwright.store.copies import AppendColumns, CopyingStore, TurnColumns, check_columns
 from turnwright_states import InvalidJournalError
-from turnwright_states.facts import Fact
+from turnwright_states.facts import Fact, StepStarted
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +74,13 @@ async def test_each_changed_column_is_named(store: Store) -> None:
                 continue
             with pytest.raises(InvalidJournalError, match=r"column|its time"):
                 check_columns(facts, structs.replace(columns, appends=appends))
+
+
+async def test_step_that_began_on_no_date_is_named(tmp_path: Path) -> None:
+    facts, columns = await paused_and_resumed(SqliteStore(tmp_path / "turns.db"))
+    place, step = next(
+        (seq, fact) for seq, fact in facts if isinstance(fact, StepStarted) and seq > columns.appends[0].last
+    )
+    forged = [*facts[: place - 1], (place, structs.replace(step, started_at="2026-99-99T00:00:00Z")), *facts[place:]]
+    with pytest.raises(InvalidJournalError, match="its step began at '2026-99-99T00:00:00Z': month must be in"):
+        check_columns(forged, columns)
