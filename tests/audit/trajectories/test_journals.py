@@ -26,6 +26,7 @@ from turnwright_audit.trajectories.files import runs as runs_at
 from turnwright_audit.trajectories.formats import format_of
 from turnwright_audit.trajectories.journal_run import run_of
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, opener
+from turnwright_audit.transfer import export_turn
 from turnwright_states import Cause, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
@@ -256,6 +257,19 @@ async def test_damaged_journal_with_repeated_reply_and_bad_times_is_read() -> No
     run = run_of([started, stepped, replied, late, replied, never, called])
     assert sum(calls([run]).values()) == 4
     assert results([run]) == 0
+
+
+async def test_exported_turn_has_its_own_id_as_its_name() -> None:
+    store = MemoryStore()
+    lines = ("One.", asks_for(("helper", {"prompt": "Help."})), "Helped.", "Two.")
+    engine = engine_on(store, *lines)
+    turns = [await engine.run(CLERK, prompt, session="s-1") for prompt in ("First.", "Second.")]
+    data = "\n".join([line for turn in turns for line in await export_turn(store, turn.id)]).encode()
+    assert recognized(data) == "turnwright"
+    for exported in (data, data[data.index(b"\n") + 1 :]):  # also where the first fact is lost
+        runs = read(exported, "turnwright")
+        assert [measure(run, "-").run for run in runs] == [turn.id for turn in turns]
+        assert measure(runs[1], "-").subagents == 1
 
 
 async def test_origin_of_a_turn_is_noted() -> None:

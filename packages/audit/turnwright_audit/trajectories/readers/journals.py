@@ -25,8 +25,6 @@ from turnwright_states.errors import InvalidJournalError
 from turnwright_states.fact_parser import parse_fact
 from turnwright_states.facts import KINDS, CallStarted, Fact, TurnStarted
 
-#: What a line of an exported turn has besides its fact (`turnwright_audit.transfer`).
-_EXPORTED: Final = ("turn", "created_at")
 _SCORES: Final = "SELECT turn_id, value FROM annotations WHERE kind = 'score' AND name = 'success' AND value NOTNULL"
 
 
@@ -50,9 +48,10 @@ def _is_fact(value: Mapping[str, JsonValue]) -> bool:
 
 
 class _Journal:
-    """The facts of one turn, as far as they can be read."""
+    """The facts of one turn, as far as they can be read. `name` is the turn's id in an exported turn."""
 
     def __init__(self) -> None:
+        self.name: str | None = None
         self.facts: list[Fact] = []
         self.damaged = 0
 
@@ -64,7 +63,9 @@ class _Journal:
 
     @property
     def turn(self) -> str | None:
-        """The id of the turn, which facts about sub-agents name; None if no fact does."""
+        """The id of the turn, which facts about sub-agents name too; None if nothing does."""
+        if self.name:
+            return self.name
         first = self.facts[0] if self.facts else None
         if isinstance(first, TurnStarted) and first.parent_turn and first.parent_call:
             return f"{first.parent_turn}:{first.parent_call}"
@@ -120,10 +121,11 @@ def _lines(recording: Recording) -> Iterator[Trajectory]:
         fields = read_object(line)
         value, is_cut = fields or {}, fields is None
         seq, kind = value.pop("seq", None), value.pop("kind", None)
-        for name in _EXPORTED:
-            value.pop(name, None)
+        name = value.pop("turn", None)  # these two are in an exported turn (`turnwright_audit.transfer`)
+        value.pop("created_at", None)
         if not journals_read or (kind == TurnStarted.kind) or (isinstance(seq, int) and seq < latest):
             journals_read.append(_Journal())
+        journals_read[-1].name = journals_read[-1].name or (name if isinstance(name, str) else None)
         latest = seq if isinstance(seq, int) else latest
         journals_read[-1].add(kind, msgspec.json.encode(value).decode(), seq)
     if not any(journal.facts for journal in journals_read):
