@@ -272,3 +272,30 @@ def test_tokens_after_several_loops_of_a_turn_count_once() -> None:
     totals = Totals()
     totals.take(measures)
     assert totals.kinds["same result"].tokens_after == 500
+
+
+CALLED: JsonValue = {"id": "a", "type": "function", "function": {"name": "", "arguments": "{}"}}
+RESULT: JsonValue = {"type": "tool_result", "tool_use_id": "a", "content": "?"}
+
+
+@pytest.mark.parametrize(
+    ("format_name", "records"),
+    [
+        ("openai-chat", [{"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": "a"}]),
+        (
+            "anthropic-messages",
+            [replied({"type": "tool_use", "id": "a", "name": "", "input": {}}), {"role": "user", "content": [RESULT]}],
+        ),
+        (
+            "openai-responses",
+            [
+                {"type": "custom_tool_call", "call_id": "a", "name": "", "input": ""},
+                {"type": "custom_tool_call_output", "call_id": "a", "output": "?"},
+            ],
+        ),
+    ],
+)
+def test_result_of_an_unreadable_call_is_no_orphan(format_name: str, records: list[JsonValue]) -> None:
+    (run,) = read("\n".join(map(json.dumps, records)).encode(), format_name)
+    measures = measure(run, "-")
+    assert (measures.lost_calls, measures.orphans, measures.calls) == (1, 0, 0)

@@ -219,6 +219,23 @@ def test_call_with_an_unreadable_name_is_counted_not_invented() -> None:
     assert extra.turnwright.unreadable_calls == 1
 
 
+@pytest.mark.parametrize(
+    ("marks", "errors"),
+    [
+        ({"is_error": True}, 1),
+        ({"error": True}, 1),
+        ({"error": "no such page"}, 1),
+        ({"status": "error"}, 1),
+        ({"status": "success", "is_error": False, "error": False}, 0),
+        ({"status": None, "is_error": None, "error": None}, 0),
+    ],
+)
+def test_failed_result_is_an_error_by_its_mark(marks: dict[str, Any], errors: int) -> None:
+    ask = {"role": "assistant", "tool_calls": [call("a", "look", "{}")]}
+    [run] = read(dumps([ask, {"role": "tool", "tool_call_id": "a", "content": "page 1", **marks}]), FORMAT)
+    assert measure(run, "-").errors == errors
+
+
 def test_pictures_are_equal_results_only_with_equal_data() -> None:
     picture = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,A"}}]}
     other_picture = {"role": "tool", "content": [{"type": "image_url", "image_url": {"url": "data:,B"}}]}

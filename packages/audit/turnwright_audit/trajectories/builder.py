@@ -85,6 +85,7 @@ class RunBuilder:
         self._open: dict[str, _Asked] = {}
         self._orphans: list[_Orphan] = []
         self._repeated: dict[str, int] = {}
+        self._unreadable_calls: set[str] = set()
         self._results = 0
 
     @property
@@ -156,6 +157,10 @@ class RunBuilder:
         self._calls.setdefault(known_id, deque()).append(self._open[own_id])
         return call
 
+    def lose_call(self, call_id: str) -> None:
+        """Note the id of a call that could not be read, so that its result is no orphan."""
+        self._unreadable_calls.add(cut(call_id, MAX_CALL_ID))
+
     def result(
         self,
         call: str | None,
@@ -225,6 +230,8 @@ class RunBuilder:
         `totals` are the tokens and the cost of the whole run, where the recording has them.
         """
         self._pair_orphans()
+        for orphan in self._orphans:
+            orphan.notes.unreadable = orphan.notes.unreadable or orphan.notes.orphan_id in self._unreadable_calls
         self.notes.ending, self.notes.success, self.notes.cut = ending, success, cut
         self.notes.unreadable_lines = unreadable_lines
         if totals is not None:

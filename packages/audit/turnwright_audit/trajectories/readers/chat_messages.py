@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnwright.model.http.json_text import read_text
 from turnwright.model.http.text_buffer import MAX_CALLS
 from turnwright.model.openai_chat.reply_builder import ReplyBuilder
 from turnwright.model.protocol import ModelResponse
@@ -40,6 +41,8 @@ class Message(Struct):
     usage: Any = None
     requestor: str | None = None
     error: Any = None
+    is_error: bool | None = None
+    status: str | None = None
     cost: float | None = None
 
 
@@ -65,9 +68,8 @@ class Chat:
             case "user":
                 pass
             case "tool" if message.requestor != "user":
-                self.run.result(
-                    message.tool_call_id or message.id, text, status="error" if message.error is True else None
-                )
+                has_failed = bool(message.error) or message.is_error or message.status == "error"
+                self.run.result(message.tool_call_id or message.id, text, status="error" if has_failed else None)
             case "tool":
                 pass
             case "function":
@@ -101,10 +103,14 @@ def read_chat_reply(message: Message, response: Mapping[str, Any] | None = None,
     calls = list(_calls_of(message))
     named_calls = [call for call in calls if isinstance(name := call["function"].get("name"), str) and name]
     named_calls = named_calls[:MAX_CALLS]
+    read_indexes = {call["index"] for call in named_calls}
     choice = {"message": {**fields, "tool_calls": named_calls}, "finish_reason": stop}
     reply = read_reply(ReplyBuilder, {**(response or {}), "choices": [choice]})
-    unreadable_calls = [UNREADABLE_CALL] * (len(calls) - len(named_calls) + _count_foreign_calls(message))
-    return replace(reply, calls=(*reply.calls, *unreadable_calls))
+    unreadable_calls = [
+        replace(UNREADABLE_CALL, id=read_text(call.get("id"))) for call in calls if call["index"] not in read_indexes
+    ]
+    foreign_calls = [UNREADABLE_CALL] * _count_foreign_calls(message)
+    return replace(reply, calls=(*reply.calls, *unreadable_calls, *foreign_calls))
 
 
 def read_chat_usage(usage: object) -> StepMetrics | None:

@@ -17,7 +17,7 @@ from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.source import WHOLE
 
 B = TypeVar("B", bound=Builder)
-#: A call that counts as unreadable, since it has no name.
+#: A call that counts as unreadable, since it has no name. Its id may be known all the same.
 UNREADABLE_CALL: Final = ResponseToolCall(name="", arguments=None)
 
 
@@ -62,7 +62,8 @@ class StreamedReply(RecordedReply[B]):
     def reply(self) -> ModelResponse:
         """Return the reply so far. Calls that may have lost a part of their arguments are unreadable."""
         reply = super().reply()
-        return replace(reply, calls=tuple(call if self._is_readable(call) else UNREADABLE_CALL for call in reply.calls))
+        calls = (call if self._is_readable(call) else replace(call, name="") for call in reply.calls)
+        return replace(reply, calls=tuple(calls))
 
     def _is_readable(self, call: ResponseToolCall) -> bool:
         is_finished = self.builder.finished
@@ -99,11 +100,13 @@ def add_call(run: RunBuilder, step: TrajectoryStep, call: ResponseToolCall) -> N
         arguments = call.raw if call.arguments is None else dict(call.arguments)
         run.call(call.id or None, call.name, arguments, step=step)
     else:
-        count_unreadable_call(step)
+        count_unreadable_call(run, step, call.id)
 
 
-def count_unreadable_call(step: TrajectoryStep) -> None:
-    """Note that a reply has a call that could not be read."""
+def count_unreadable_call(run: RunBuilder, step: TrajectoryStep, call_id: str) -> None:
+    """Note that a reply has a call that could not be read, with its id if it has one."""
+    if call_id:
+        run.lose_call(call_id)
     step.extra = step.extra or StepExtra()
     step.extra.turnwright = step.extra.turnwright or StepNotes()
     step.extra.turnwright.unreadable_calls += 1

@@ -145,7 +145,7 @@ class Items:
         """Add the call of a hosted tool, which has its result in itself, or of a custom tool."""
         name = item.name or ("" if item.type in _NAMED else item.type[: -len(_CALL)])
         if not name:
-            count_unreadable_call(step)
+            count_unreadable_call(self.run, step, item.call_id or item.id or "")
             return
         call_id = item.call_id or item.id
         call = self.run.call(call_id, name, _arguments(item), step=step)
