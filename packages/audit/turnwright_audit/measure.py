@@ -243,25 +243,23 @@ def _pair(
 
 
 def _spend(run: Trajectory, run_measure: RunMeasure) -> None:
-    """Add the tokens and the cost: the sums of the steps, or those of the run where it only has sums."""
-    all_metrics = [step.metrics for step in run.steps if step.metrics and not step.is_copied_context]
+    """Add the tokens and the cost: the sums of the steps, or those of the run where a step lacks them.
+
+    The sums of a turn of a journal have the requests that failed too.
+    """
+    steps = [step for step in run.steps if not step.is_copied_context and (step.metrics or is_reply(step))]
     totals = run.final_metrics or FinalMetrics()
-    for name, total in (
-        (
-            "input_tokens",
-            (sum(read_count(metrics.prompt_tokens) for metrics in all_metrics), totals.total_prompt_tokens),
-        ),
-        (
-            "output_tokens",
-            (sum(read_count(metrics.completion_tokens) for metrics in all_metrics), totals.total_completion_tokens),
-        ),
-        (
-            "cached_tokens",
-            (sum(read_count(metrics.cached_tokens) for metrics in all_metrics), totals.total_cached_tokens),
-        ),
-        ("cost", (sum(read_count(metrics.cost_usd) for metrics in all_metrics), totals.total_cost_usd)),
+    for name, field_name, total in (
+        ("input_tokens", "prompt_tokens", totals.total_prompt_tokens),
+        ("output_tokens", "completion_tokens", totals.total_completion_tokens),
+        ("cached_tokens", "cached_tokens", totals.total_cached_tokens),
+        ("cost", "cost_usd", totals.total_cost_usd),
     ):
-        setattr(run_measure, name, getattr(run_measure, name) + (total[0] or read_count(total[1])))
+        amounts = [getattr(step.metrics, field_name, None) for step in steps]
+        amount = sum(map(read_count, amounts))
+        if None in amounts or run.run_notes.spent is not None or not amount:
+            amount = max(amount, read_count(total))
+        setattr(run_measure, name, getattr(run_measure, name) + amount)
 
 
 def _model(run: Trajectory) -> str:

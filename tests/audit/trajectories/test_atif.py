@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.audit.trajectories.reading import (
@@ -78,6 +79,44 @@ def of_harbor(**fields: Any) -> bytes:  # noqa: ANN401 (any JSON)
     ]
     agent = {"name": "terminus-2", "version": "2"}
     return json.dumps({"schema_version": "ATIF-v1.6", "agent": agent, "steps": steps, **fields}).encode()
+
+
+def test_call_that_breaks_the_format_is_read_or_counted() -> None:
+    document = json.loads(of_harbor())
+    document["steps"][1]["tool_calls"] = [
+        {"function_name": "bash", "arguments": {"keys": "ls"}},
+        {"tool_call_id": "c1", "function_name": "bash", "arguments": '{"keys": "pwd"}'},
+        {"tool_call_id": "c2", "function_name": "bash", "arguments": "pwd"},
+        {"tool_call_id": "c4", "arguments": {}},
+        "bash",
+    ]
+    [run] = read(json.dumps(document).encode(), "atif")
+    measures = measure(run, "f")
+    assert (measures.calls, measures.results, measures.lost_calls, measures.terminal) == (4, 3, 2, 1)
+    [turn] = turns_of(run)
+    assert len({call.key for call in turn[0].calls}) == 3
+    assert [call.valid for call in turn[0].calls] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "totals", "tokens"),
+    [
+        ([{"prompt_tokens": 10}, {"prompt_tokens": 20}], {"total_prompt_tokens": 100}, 30),
+        ([{"prompt_tokens": 10}, None], {"total_prompt_tokens": 100}, 100),
+        ([{"prompt_tokens": 10}, {"completion_tokens": 2}], {"total_prompt_tokens": 100}, 102),
+        ([{"prompt_tokens": 10}, None], {"total_prompt_tokens": 5}, 10),
+        ([{"prompt_tokens": 10}, None], {}, 10),
+        ([None, None], {"total_prompt_tokens": 100}, 100),
+    ],
+)
+def test_sum_of_the_run_counts_where_a_step_lacks_its_tokens(
+    metrics: list[dict[str, int] | None], totals: dict[str, int], tokens: int
+) -> None:
+    document = json.loads(of_harbor(final_metrics=totals))
+    for step, step_metrics in zip(document["steps"][1:], metrics, strict=True):
+        step["metrics"] = step_metrics
+    [run] = read(json.dumps(document).encode(), "atif")
+    assert measure(run, "f").tokens == tokens
 
 
 def test_result_without_a_call_id_answers_all_calls_of_the_step() -> None:

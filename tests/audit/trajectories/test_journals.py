@@ -16,7 +16,8 @@ from pydantic import JsonValue
 from tests.audit.trajectories.reading import assert_a_cut_is_safe, calls, read, recognized, results, without_events
 
 from turnwright import Agent, Engine, Trip, TurnContext, agent_tool, output_guardrail, tool
-from turnwright.model.protocol import ModelError
+from turnwright.model import Backoff
+from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright.model.scripted import Line, ScriptedModel, asks_for
 from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright_audit.invariants import check_run
@@ -27,7 +28,7 @@ from turnwright_audit.trajectories.formats import format_of
 from turnwright_audit.trajectories.journal_run import run_of
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, opener
 from turnwright_audit.transfer import export_turn
-from turnwright_states import Cause, State, Usage
+from turnwright_states import Cause, Finish, State, Usage
 from turnwright_states import facts as f
 from turnwright_states.facts import Fact
 from turnwright_states.verdict import Verdict
@@ -217,6 +218,17 @@ async def test_steps_of_a_turn_are_those_that_its_limit_counts(
     assert (turn.steps, run_measure.steps, spent["steps"]) == (counted, counted, counted)
     assert [turn_measure.steps for turn_measure in run_measure.measured] == [counted] * (counted > 0)
     assert run_measure.tokens == turn.usage.input_tokens + turn.usage.output_tokens
+
+
+async def test_tokens_of_failed_attempts_are_those_of_the_turn() -> None:
+    usage = Usage(input_tokens=7, output_tokens=3, cost=0.5)
+    store = MemoryStore()
+    blank, done = (ModelResponse(text=text, usage=usage, finish=Finish.STOP) for text in ("", "Done."))
+    engine = Engine(store=store, model=ScriptedModel(blank, blank, done), backoff=Backoff(initial=0))
+    turn = await engine.run(CLERK, "Look.")
+    run_measure = measure(run_of([fact for _, fact in await store.facts(turn.id)]), "turns.db")
+    tokens = run_measure.input_tokens, run_measure.output_tokens, run_measure.cost
+    assert tokens == (turn.usage.input_tokens, turn.usage.output_tokens, turn.usage.cost) == (21, 9, 1.5)
 
 
 async def test_events_between_replies_become_steps() -> None:

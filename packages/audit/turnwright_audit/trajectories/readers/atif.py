@@ -5,7 +5,17 @@ from typing import Final
 
 import msgspec
 
-from turnwright_audit.trajectories.atif import VERSION, RunExtra, RunNotes, Trajectory, TrajectoryAgent, TrajectoryStep
+from turnwright.model.http.json_text import whole_object
+from turnwright_audit.trajectories.atif import (
+    VERSION,
+    RunExtra,
+    RunNotes,
+    StepExtra,
+    StepNotes,
+    Trajectory,
+    TrajectoryAgent,
+    TrajectoryStep,
+)
 from turnwright_audit.trajectories.shapes import BROKEN, Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
@@ -48,7 +58,7 @@ class _Trajectories(Shape[list[Trajectory]]):
             return None
         run.agent = _AGENT.convert(about) or run.agent
         steps, inner = value.get("steps"), value.get("subagent_trajectories")
-        steps_read = [_STEP.convert(step) for step in steps] if isinstance(steps, list) else []
+        steps_read = [_read_step(step) for step in steps] if isinstance(steps, list) else []
         run.steps = [step for step in steps_read if step is not None]
         below = map(self._read_one, inner) if isinstance(inner, list) else ()
         run.subagent_trajectories = [subagent for subagent in below if subagent is not None] or None
@@ -57,6 +67,33 @@ class _Trajectories(Shape[list[Trajectory]]):
         if not run.steps:
             run.steps.append(TrajectoryStep(step_id=1, source="system"))
         return run
+
+
+def _read_step(value: object) -> TrajectoryStep | None:
+    """Return a step of a trajectory that breaks the format. Calls that do not fit are counted."""
+    if not isinstance(value, Mapping):
+        return None
+    calls = value.get("tool_calls")
+    calls = calls if isinstance(calls, list) else []
+    fitting = [_fit_call(call, f"call_{value.get('step_id')}_{number}") for number, call in enumerate(calls, 1)]
+    step = _STEP.convert({**value, "tool_calls": fitting or None})
+    if step is not None and (lost := len(calls) - len(step.tool_calls or ())):
+        step.extra = step.extra or StepExtra()
+        step.extra.turnwright = step.extra.turnwright or StepNotes()
+        step.extra.turnwright.unreadable_calls += lost
+    return step
+
+
+def _fit_call(call: object, call_id: str) -> object:
+    """Return a call with an id, and with arguments that are an object."""
+    if not isinstance(call, Mapping):
+        return call
+    call = {**call, "tool_call_id": call.get("tool_call_id") or call_id}
+    text = call.get("arguments")
+    arguments = whole_object(text) if isinstance(text, str) else {}
+    if arguments is None:
+        return {**call, "arguments": {}, "extra": {"turnwright": {"arguments_raw": text}}}
+    return {**call, "arguments": arguments} if isinstance(text, str) else call
 
 
 _SHAPE: Final = _Trajectories()
