@@ -67,9 +67,20 @@ def test_chat_arguments_do_not_go_to_the_next_name_at_the_index() -> None:
     ]
 
 
+def test_chat_arguments_do_not_go_to_the_earlier_name_at_the_index() -> None:
+    """LibreChat counts texts too in the index of a name, and only calls in that of its arguments."""
+    assert chat(
+        *(named(1), arguments(0, '{"a": '), arguments(0, "1}")),
+        *(named(2, "g"), arguments(1, '{"a": '), arguments(1, "2}")),
+        *(named(3, "h"), arguments(2, '{"a": 3}')),
+    ) == [("cleanup", {"a": 1}), ("g", {"a": 2}), ("h", {"a": 3})]
+
+
 @pytest.mark.parametrize(
     "deltas",
     [
+        [named(1), arguments(0, '{"a": 1}'), arguments(1, '{"a": 2}')],
+        [named(1), arguments(0, '{"a": 1}'), named(2, "g"), arguments(1, '{"a": 2}'), arguments(2, '{"a": 3}')],
         [named(0), named(1, "g"), arguments(2, '{"a": 1}')],
         [named(0), named(1, "g"), arguments(2, '{"a": 1}'), arguments(3, '{"a": 2}')],
         [named(0), arguments(1, '{"a": 1}'), arguments(2, '{"a": 2}')],

@@ -147,14 +147,14 @@ _OVERFLOW: Final = re.compile(
 )
 # OpenAI's rate limit for one request that exceeds the limit per minute: waiting does not help.
 _NEVER_FITS: Final = re.compile(r"(?:input|output) tokens must be reduced", re.IGNORECASE)
-# Azure, DeepSeek, xAI and OpenAI, OpenRouter; then GLM (twice), Qwen and Volcengine, new-api, and MiniMax, which
+# Azure, DeepSeek, xAI and OpenAI, OpenRouter; then GLM (twice), Qwen and Volcengine, new-api, Kimi, and MiniMax, which
 # answers 500.
 _FILTERED: Final = re.compile(
     r"content (?:management|filtering)? ?policy|content exists risk"
     r"|violat(?:es?|ing) (?:our |the )?usage (?:guidelines|polic)"
     r"|\b(?:input|prompt|request|message|content)s? (?:was|were|has been|have been) flagged"
     r"|unsafe or sensitive content|不安全或敏感内容|may contain (?:inappropriate|sensitive) (?:content|information)"
-    r"|contains sensitive words|\binput new_sensitive\b",
+    r"|contains sensitive words|considered high risk|\binput new_sensitive\b",
     re.IGNORECASE,
 )
 # Anthropic (twice), DeepSeek and GLM, OpenRouter, xAI, gateways (three times).

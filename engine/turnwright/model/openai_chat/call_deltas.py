@@ -64,6 +64,8 @@ class _CallBuilder:
         self.arguments = Pieces(meter)
         self.extra: Mapping[str, JsonValue] | None = None
         self.indexed = False
+        #: Whether its arguments began under another index, so that those under its own index are another call's.
+        self.is_elsewhere = False
         #: The call's number among those whose deltas were returned; None before its first delta.
         self.number: int | None = None
         #: Whether the arguments came as `{}` with the name, as the input that a call begins with (`_NO_ARGUMENTS`).
@@ -232,8 +234,9 @@ class CallAssembler:
             deltas.append(self._delta(call, piece))
 
     def has(self, entries: Sequence[QuickCall]) -> bool:
-        """Whether the calls of all these entries have begun."""
-        return all(entry.index in self._by_index for entry in entries)
+        """Whether the calls of all these entries have begun, and have their arguments under these indices."""
+        calls = [self._by_index.get(entry.index) for entry in entries]
+        return all(call is not None and not call.is_elsewhere for call in calls)
 
     def add_function_call(self, function: dict[str, JsonValue]) -> None:
         """Add a delta of the deprecated `function_call`: one call at most, without an id. Raises `TooLargeError`."""
@@ -287,7 +290,8 @@ class CallAssembler:
         call = (
             self._find_unindexed(call_id, function) if index is None else self._find_indexed(index, call_id, function)
         )
-        if call is None or _is_another(call, call_id, function):
+        last, is_new = self._last, call is None or _is_another(call, call_id, function)
+        if call is None or is_new:
             call = self._begin()
         if index is not None:
             if index not in self._by_index:
@@ -300,6 +304,8 @@ class CallAssembler:
         call.keep_extra(entry.get(_EXTRA))
         if call.id and call.id == call_id:
             self._by_id[call_id] = call
+        if is_new and last is not None and last.takes(call):
+            last.is_elsewhere = True
         return [self._delta(call, piece)] if piece or (call.name and not had_name) else []
 
     def _delta(self, call: _CallBuilder, piece: str) -> ToolCallDelta:
@@ -322,6 +328,8 @@ class CallAssembler:
         """
         call = self._by_index.get(index)
         call_of_id = self._by_id.get(call_id)
+        if call is not None and call.is_elsewhere and not (call_id or function.get("name")):
+            return None
         if call is None:
             if function.get("name"):
                 return None

@@ -136,6 +136,7 @@ def test_each_status_has_a_cause_the_providers_words_and_a_next_step(status: int
         (400, {"message": "Input text data may contain inappropriate content."}, Cause.CONTENT_FILTER),
         (400, {"message": "the input text may contain sensitive information"}, Cause.CONTENT_FILTER),
         (400, {"message": "input contains sensitive words: [x]", "type": "new_api_error"}, Cause.CONTENT_FILTER),
+        (400, {"message": "The request was rejected because it was considered high risk"}, Cause.CONTENT_FILTER),
         (500, {"message": "input new_sensitive, messages[1]'s content[1] (1026)"}, Cause.CONTENT_FILTER),
         (429, {"message": "slow down: it may contain sensitive content"}, Cause.RATE_LIMITED),
         (403, {"message": "Content violates usage guidelines."}, Cause.CONTENT_FILTER),
