@@ -256,7 +256,7 @@ async def test_answer_sent_again_follows_the_wait(engine: Engine) -> None:
     assert page.text == "Result: paid 5"
 
 
-async def test_answer_sent_again_after_the_next_question_is_none_to_it() -> None:
+async def test_repeated_answer_is_none_to_the_next_question() -> None:
     """The page, whose response was lost, gets the open question."""
 
     @tool(needs_approval=True)
@@ -271,8 +271,8 @@ async def test_answer_sent_again_after_the_next_question_is_none_to_it() -> None
         page.respond(approved=True)
         body = {"id": "c1", "messages": page.messages}
         first, again = [(await client.send("POST", CHAT, body)).data() for _ in range(2)]
-        asked = [[chunk["toolCallId"] for chunk in chunks if "approvalId" in chunk] for chunks in (first, again)]
-        assert [call.rpartition("/")[2] for ids in asked for call in ids] == ["call00002"] * 2
+        approvals = [[chunk["toolCallId"] for chunk in chunks if "approvalId" in chunk] for chunks in (first, again)]
+        assert [call.rpartition("/")[2] for ids in approvals for call in ids] == ["call00002"] * 2
         page.read(again)
         page.respond(approved=True)
         assert (await post(client, page)).status == 200

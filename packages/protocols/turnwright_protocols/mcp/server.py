@@ -163,7 +163,7 @@ class _AgentTools:
     ) -> tuple[PausedTurn, str]:
         """Return the paused turn of a state, and its user."""
         try:
-            paused_turn = await PausedTurn.read(self._engine, state, lambda asked: asked.id in responses)
+            paused_turn = await PausedTurn.read(self._engine, state, lambda interrupt: interrupt.id in responses)
             row = await self._engine.store.get(state)
         except TurnNotFoundError:
             raise _refusal("the request_state is not one of this server") from None

@@ -147,7 +147,7 @@ class ChatCompletions:
             raise _no_call() from None
         by_call = {read_call_reference(reference)[1]: result for reference, result in results.items()}
         events = without_waits(await self._engine.snapshot(turn))
-        paused_turn = PausedTurn(events, lambda asked: asked.call in by_call)
+        paused_turn = PausedTurn(events, lambda interrupt: interrupt.call in by_call)
         about = paused_turn.note(_KEY)
         if about is None or await self._gate.identify(request, str(about.get("conversation"))) != about.get("user"):
             raise _no_call()

@@ -173,7 +173,9 @@ class _Chat:
     async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
         row = await find_turn(self._engine, session, chat.turn)
         agent, events = choose_agent(self._agents, row.agent), await self._events(row.id)
-        paused_turn = PausedTurn(events, lambda asked: asked.id in chat.answers or asked.call in chat.results)
+        paused_turn = PausedTurn(
+            events, lambda interrupt: interrupt.id in chat.answers or interrupt.call in chat.results
+        )
         encoder = self._encoder(row.id)
         for event in paused_turn.events:
             encoder.absorb(event)
