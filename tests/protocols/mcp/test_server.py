@@ -142,8 +142,9 @@ async def test_session_is_remembered(engine: Engine, mode: str) -> None:
         assert text_of(await call(client, "recall")) == "You said: "
 
 
-async def test_client_without_forms_gets_the_question_and_the_turn_is_stopped(engine: Engine) -> None:
-    async with client_of(engine, mode=LEGACY) as client:
+@pytest.mark.parametrize("mode", [MODERN, LEGACY])
+async def test_client_without_forms_gets_the_question_and_the_turn_is_stopped(engine: Engine, mode: str) -> None:
+    async with client_of(engine, mode=mode) as client:
         result = await call(client, "approve")
     assert result.is_error
     assert "amount: 5" in text_of(result)
@@ -242,7 +243,10 @@ async def test_repeated_answer_is_none_to_the_next_question() -> None:
         return f"paid {amount}"
 
     calls = [asks_for(("pay", {"amount": amount})) for amount in (1, 2)]
-    async with Engine(model=ScriptedModel(*calls, "Done."), tools=[pay]) as engine, client_of(engine) as client:
+    async with (
+        Engine(model=ScriptedModel(*calls, "Done."), tools=[pay]) as engine,
+        client_of(engine, Person()) as client,
+    ):
         yes: Any = types.ElicitResult(action="accept", content={"answer": True})
         ask = partial(client.session.call_tool, "subject", {"prompt": "Pay."}, allow_input_required=True)
         first: Any = await ask()

@@ -301,8 +301,8 @@ class TaskHandler(RequestHandler):
             raise InvalidParamsError("contextId: the task is in another context")
         encoder, seq = await self._read(row)
         if encoder.pause is not None or prompt.answers is not None:
-            named = prompt.answers or {}
-            paused_turn = await PausedTurn.read(self._engine, row.id, lambda interrupt: interrupt.id in named)
+            names = prompt.answers or {}
+            paused_turn = await PausedTurn.read(self._engine, row.id, lambda interrupt: interrupt.id in names)
             asked_ids = [interrupt.id for interrupt in paused_turn.interrupts]
             still_open = () if encoder.pause is None else encoder.pause.interrupts
             open_interrupts = [interrupt for interrupt in still_open if interrupt.id in asked_ids]

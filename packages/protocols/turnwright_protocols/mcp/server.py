@@ -182,9 +182,7 @@ class _AgentTools:
 
         The call waits too for results from elsewhere, and for other people. `user` signs the answers.
         """
-        asks_inside = context.session.can_send_request and context.session.check_client_capability(
-            types.ClientCapabilities(elicitation=types.ElicitationCapability())
-        )
+        asks_inside = context.session.can_send_request and _has_forms(context)
         report = _Progress(context)
         async with self._aborted_on_cancel(handle.id):
             while True:
@@ -204,7 +202,7 @@ class _AgentTools:
 
     async def _ask_later(self, context: Context, pause: TurnPausedEvent) -> Result:
         """End the call with its questions; without forms, the turn is stopped, because nobody could answer."""
-        if context.session.can_send_request:
+        if not _has_forms(context):
             await abort_turn(self._engine, pause.turn)
             return _failure(_NO_FORMS + clean("; ".join(map(words, pause.interrupts))))
         requests: dict[str, Any] = {
@@ -263,6 +261,13 @@ def _schema(interrupt: Interrupt) -> dict[str, Any]:
     if interrupt.may_cover_equal_calls:
         properties["always"] = {"type": "boolean", "title": ALWAYS_WORDS, "default": False}
     return {"type": "object", "properties": properties, "required": ["answer"]}
+
+
+def _has_forms(context: Context) -> bool:
+    """Return whether the client shows forms. One that names no mode of elicitation does."""
+    capabilities = context.session.client_capabilities
+    elicitation = None if capabilities is None else capabilities.elicitation
+    return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
 async def _ask(context: Context, interrupt: Interrupt) -> AnswerValue:

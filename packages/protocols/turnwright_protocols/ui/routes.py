@@ -173,9 +173,8 @@ class _Chat:
     async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
         row = await find_turn(self._engine, session, chat.turn)
         agent, events = choose_agent(self._agents, row.agent), await self._events(row.id)
-        paused_turn = PausedTurn(
-            events, lambda interrupt: interrupt.id in chat.answers or interrupt.call in chat.results
-        )
+        answered_ids = {*chat.answers, *chat.results}  # of interrupts and calls
+        paused_turn = PausedTurn(events, lambda interrupt: bool(answered_ids & {interrupt.id, interrupt.call}))
         encoder = self._encoder(row.id)
         for event in paused_turn.events:
             encoder.absorb(event)
