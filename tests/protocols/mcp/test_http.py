@@ -118,8 +118,9 @@ async def test_hostile_request_is_refused_and_starts_nothing(engine: Engine) -> 
             await ann.send("POST", "/mcp", pieces=[b"{}"]),
             await ann.send("POST", "/mcp", INITIALIZE, headers={"mcp-session-id": "forged"}),
             await ann.send("PUT", "/mcp", INITIALIZE),
+            *[await ann.send("POST", "/mcp", {**INITIALIZE, "id": name}) for name in (None, True, 1.5, [])],
         ]
-    assert [reply.status for reply in replies] == [403, 403, 413, 415, 408, 400, 404, 405]
+    assert [reply.status for reply in replies] == [403, 403, 413, 415, 408, 400, 404, 405, *[400] * 4]
     assert await engine.turns() == []
 
 

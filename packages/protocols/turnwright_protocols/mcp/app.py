@@ -1,5 +1,6 @@
 """Agents as MCP tools over HTTP, behind the gate of all HTTP doors."""
 
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, cast
@@ -17,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.http import Endpoint, Gate, refuse_call, replay
+from turnwright_protocols.http import Endpoint, Gate, RefusedRequestError, refuse_call, replay
 
 from .server import mcp_server
 
@@ -40,7 +41,10 @@ def mcp_app(
 
     async def handle(request: Request) -> Response:
         user = await gate.identify(request, _CONVERSATION)
-        content = await gate.read_body(request, ("application/json",)) if request.method == "POST" else None
+        content = None
+        if request.method == "POST":
+            content = await gate.read_body(request, ("application/json",))
+            _need_id(content)
         return _Exchange(manager, gate, user, content)
 
     route = Route(path, Endpoint(gate, handle, refuse_call), methods=["GET", "POST", "DELETE"])
@@ -54,6 +58,17 @@ def mcp_app(
             yield
 
     return Starlette(routes=[route], lifespan=lifespan)
+
+
+def _need_id(content: bytes) -> None:
+    """Raise `RefusedRequestError` for a request whose id is none: the library would answer it as a notification."""
+    try:
+        message = json.loads(content)
+    except (ValueError, RecursionError):
+        return  # the library answers in the words of the protocol
+    identifier = message.get("id", "") if isinstance(message, dict) and "method" in message else ""
+    if not isinstance(identifier, str | int) or isinstance(identifier, bool):
+        raise RefusedRequestError(400, "id: must be a text or an integer")
 
 
 class _Exchange(Response):
