@@ -402,6 +402,20 @@ async def test_chat_completion_that_asks_is_aborted(engine: Engine, stream: bool
     assert row.status.outcome is Outcome.ABORTED
 
 
+@pytest.mark.parametrize("answers", [{}, {"approval-1": True}, {"question-1": "red"}])
+async def test_conversation_continues_after_a_question_closed_elsewhere(
+    engine: Engine, client: openai.AsyncOpenAI, answers: dict[str, str | bool]
+) -> None:
+    """A turn that was canceled, or answered elsewhere, has no later response that the client knows."""
+    word = "ask" if "question-1" in answers else "approve"
+    first = await say(client, word)
+    if answers:
+        await engine.resume(first.id.split("_")[1], answers, by="ann")
+    else:
+        await client.responses.cancel(first.id)
+    assert (await say(client, "recall", previous_response_id=first.id)).output_text == f"You said: {word}"
+
+
 async def test_response_waits_for_a_result_from_elsewhere(engine: Engine, client: openai.AsyncOpenAI) -> None:
     """It is in progress meanwhile, also for a client that comes later, and asks nothing."""
     first = await say(client, "job", background=True)

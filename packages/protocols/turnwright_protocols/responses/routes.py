@@ -145,6 +145,20 @@ class _Stored:
         """Whether the segment is the turn's last one so far."""
         return self.pause is None or self.pause is self.events[-1]
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether the pause that ended the segment is open."""
+        return self.pause is not None and self.is_last
+
+    @property
+    def is_answered_here(self) -> bool:
+        """Whether a request answered the pause, so that the client has a later response of the turn."""
+        return self.pause is not None and any(
+            isinstance(event, FactEvent) and isinstance(event.fact, f.Answered) and event.fact.via == _VIA
+            for event in self.events
+            if event.seq > self.pause.seq
+        )
+
 
 class _Responses:
     """The handlers of responses."""
@@ -178,15 +192,16 @@ class _Responses:
         agent = choose_agent(self._agents, body.model)
         need_answer_format(agent, body.text_format, "text.format")
         earlier = await self._earlier(request, body)
-        if earlier is not None and (body.answers or body.results or earlier.pause is not None):
+        if earlier is not None and (body.answers or body.results or earlier.is_asking or earlier.is_answered_here):
             answers = self._answers(earlier, body)
             if answers:
                 return await self._answer(request, earlier, body, agent, answers)
-            if not earlier.is_last:
+            if earlier.is_answered_here:
                 raise RefusedRequestError(
                     409, "the previous response was answered already", field="previous_response_id"
                 )
-            await abort_turn(self._engine, earlier.segment.turn)  # another message replaces the paused turn
+            if earlier.is_asking:
+                await abort_turn(self._engine, earlier.segment.turn)  # another message replaces the paused turn
         return await self._start(request, body, agent, earlier)
 
     async def retrieve(self, request: Request) -> Response:
