@@ -262,6 +262,7 @@ def test_unenforceable_limits_are_refused() -> None:
     [
         (lambda: GuardedLoop("Hello", Limits()), "messages must be the list of messages to which the turn adds"),  # type: ignore[arg-type]
         (lambda: GuardedLoop([], 5), r"limits must be Limits\(steps=\.\.\.\), not 5"),  # type: ignore[arg-type]
+        (lambda: GuardedLoop([], rules=Rule("a", never="b")), r"rules must be a list: write rules=\[a\]"),  # type: ignore[arg-type]
         (lambda: GuardedLoop([], api="openai"), "api must be 'chat', 'responses', 'anthropic', not 'openai'"),  # type: ignore[arg-type]
     ],
 )

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnwright._base.ids import new_id
-from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError, need_kind
+from turnwright.errors import ConfigError, LeaseLostError, StoreError, TurnAlreadyEndedError, need_kind, need_list
 from turnwright.model.http.json_text import whole_object
 from turnwright.rules import RuleError, Rules, make_rule_sets
 from turnwright.store import NewTurn
@@ -100,6 +100,7 @@ class GuardOptions(Struct, frozen=True):
             raise ConfigError("cost: a guard knows no prices: limit `tokens` instead")
         if not self.rules:
             return self
+        need_list("rules", self.rules)
         rule_sets = make_rule_sets(self.rules, "rules")
         for rule in (rule for rule_set in rule_sets for rule in rule_set.rules):
             if rule.scope == "session":
