@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import child_id
+from turnwright._base.words import clean
 from turnwright.agent import Agent
 from turnwright.context import DepsT_contra, JsonObject
 from turnwright.errors import (
@@ -123,7 +124,7 @@ class AgentTool(Tool[DepsT_contra]):
     def parse(self, arguments: Mapping[str, JsonValue]) -> dict[str, object]:
         """Check the one argument, a `prompt` with text. See `Tool.parse`."""
         prompt = arguments.get("prompt")
-        if set(arguments) != {"prompt"} or not isinstance(prompt, str) or not prompt.strip():
+        if set(arguments) != {"prompt"} or not isinstance(prompt, str) or not prompt.strip() or clean(prompt) != prompt:
             raise ToolInputError(f"{self.name} takes one argument, prompt: the task as text")
         return {"prompt": prompt}
 

@@ -1349,7 +1349,9 @@ def test_unsuitable_agent_cannot_become_a_sub_agent(agent: Agent, options: dict[
     assert str(raised.value) == message
 
 
-@pytest.mark.parametrize("arguments", [{}, {"prompt": ""}, {"prompt": " "}, {"prompt": 5}, {"prompt": "a", "more": 1}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"prompt": ""}, {"prompt": " "}, {"prompt": 5}, {"prompt": "a", "more": 1}, {"prompt": "\ud800"}]
+)
 async def test_sub_agent_call_takes_only_a_prompt(arguments: dict[str, JsonValue]) -> None:
     company = Company(lead=[asks_for(("Reader", arguments)), "I see."], reader="Done.")
     company.hire(READER)
