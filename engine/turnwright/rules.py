@@ -13,6 +13,7 @@ from turnwright_states.rules.arguments import Arguments, check_arguments
 from turnwright_states.rules.pattern import ANSWER, USER, names_tool
 from turnwright_states.suggestions import find_similar_name
 
+from ._base.regular_files import read_regular
 from .errors import ConfigError
 
 #: The longest file of rules, in characters, and its deepest nesting.
@@ -109,11 +110,13 @@ class RuleSet(RuleList):
     def load(cls, path: str | Path) -> "RuleSet":
         """Read a YAML file with `rules` and, perhaps, `groups`. Raises `RuleError` with the file and the line."""
         try:
-            text = Path(path).read_text(encoding="utf-8-sig")
+            text = read_regular(path, 4 * _MOST_LENGTH).decode("utf-8-sig")
         except OSError as error:
             raise RuleError(error.strerror or str(error), file=str(path)) from None
         except UnicodeDecodeError:
             raise RuleError("it is not UTF-8", file=str(path)) from None
+        except ValueError as error:  # a path with a null character in it
+            raise RuleError(str(error), file=repr(str(path))) from None
         return cls.parse(text, str(path))
 
     @classmethod

@@ -1,5 +1,6 @@
 """Files of rules: the same words as in code, and errors with the file and the line."""
 
+import os
 import pickle
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,16 @@ def test_file_that_cannot_be_read_is_a_rule_error(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_bytes(b"\xff\xff")
     with pytest.raises(RuleError, match="not UTF-8"):
         RuleSet.load(tmp_path / "rules.yaml")
+    with pytest.raises(RuleError, match="embedded null"):
+        RuleSet.load("rules\0.yaml")
+
+
+def test_pipe_or_device_as_a_file_of_rules_is_refused(tmp_path: Path) -> None:
+    """An agent's file may name it: reading a pipe waits for ever, and a device may never end."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(RuleError, match="not a regular file"):
+            RuleSet.load(path)
 
 
 def test_unknown_tool_is_named_with_its_line_and_a_similar_name() -> None:
