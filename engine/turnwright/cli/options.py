@@ -296,7 +296,7 @@ def read_schema(file: Path) -> "dict[str, JsonValue]":
     """Return the JSON Schema in a file. Raises `ConfigError`, naming the file, for anything else."""
     try:
         schema: object = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"--output-schema {file}: {getattr(error, 'strerror', None) or error}") from None
     if not isinstance(schema, dict):
         raise ConfigError(f"--output-schema {file}: a JSON Schema is a JSON object")

@@ -429,6 +429,10 @@ def test_invalid_schema_file_is_named(cli: "Cli") -> None:
     cli.write("schema.json", "[]")
     done = cli.run("run", "Count", "--output-schema", "schema.json")
     assert (done.code, done.err) == (2, "turnwright: --output-schema schema.json: a JSON Schema is a JSON object\n")
+    cli.write("deep.json", "[" * 100_000)
+    done = cli.run("run", "Count", "--output-schema", "deep.json")
+    assert done.code == 2
+    assert done.err.startswith("turnwright: --output-schema deep.json: maximum recursion depth exceeded")
     done = cli.run("run", "Count", "--output-schema", "nope.json")
     assert (done.code, done.err) == (2, "turnwright: --output-schema nope.json: No such file or directory\n")
 
