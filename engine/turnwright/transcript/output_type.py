@@ -92,6 +92,8 @@ class OutputType:
             Draft202012Validator.check_schema(dict(self.schema))
         except SchemaError as error:
             raise ConfigError(f"agent {self._agent!r}: output_schema is not a JSON Schema: {error.message}") from None
+        except RecursionError:
+            raise ConfigError(f"agent {self._agent!r}: output_schema nests too many lists and objects") from None
         if dangling := dangling_refs(self.schema):
             raise ConfigError(f"agent {self._agent!r}: output_schema: {dangling[0]}")
         return Draft202012Validator(dict(self.schema))
@@ -172,10 +174,13 @@ class OutputType:
         return self._json_validator
 
     def _check_data(self, data: JsonValue) -> JsonValue:
-        problems = [
-            f"{'.'.join(map(str, error.absolute_path)) or 'the answer'}: {error.message}"
-            for error in self._validator.iter_errors(data)
-        ]
+        try:
+            problems = [
+                f"{'.'.join(map(str, error.absolute_path)) or 'the answer'}: {error.message}"
+                for error in self._validator.iter_errors(data)
+            ]
+        except RecursionError:  # of a schema that refers to itself
+            raise Retry("the answer nests too many lists and objects: give a flatter one") from None
         if problems:
             raise Retry(_join_problems(problems))
         return data

@@ -327,6 +327,27 @@ async def test_schema_with_a_dangling_reference_is_refused_before_the_turn() -> 
     assert not await engine.store.turns()
 
 
+async def test_schema_that_nests_too_deep_is_refused_before_the_turn() -> None:
+    schema: dict[str, JsonValue] = {"type": "integer"}
+    for _ in range(200):
+        schema = {"type": "array", "items": schema}
+    engine, _ = engine_of("Never asked.")
+    with pytest.raises(ConfigError, match="agent 'Biller': output_schema nests too many"):
+        await engine.run(Agent(name="Biller", output_schema=schema), "Invoice.")
+
+
+async def test_deep_answer_for_a_schema_that_refers_to_itself_is_refused() -> None:
+    tree: dict[str, JsonValue] = {"allOf": [{"type": "object", "additionalProperties": {"$ref": "#/$defs/tree"}}]}
+    schema: dict[str, JsonValue] = {"type": "object", "$ref": "#/$defs/tree", "$defs": {"tree": {"anyOf": [tree]}}}
+    deep: dict[str, JsonValue] = {}
+    for _ in range(200):
+        deep = {"a": deep}
+    engine, model = engine_of(answers(deep), answers({}))
+    turn = await engine.run(Agent(name="Biller", output_schema=schema), "Invoice.")
+    assert "nests too many lists and objects" in str(model.requests[1].messages[-1])
+    assert turn.output == {}
+
+
 async def test_another_process_rebuilds_the_answer_without_the_validators() -> None:
     store, ran = MemoryStore(), list[object]()
 
