@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from tests.engine.journal.test_fork import KINDS, holds, journals
 
-from turnwright import Agent, ConfigError, Engine, StoreError, agent_tool, tool
+from turnwright import Agent, ConfigError, Engine, StoreError, ToolContext, agent_tool, external_tool, tool
 from turnwright.journal.message_history import messages_before
 from turnwright.journal.turn_journal import first_fact
 from turnwright.model.scripted import ScriptedModel, asks_for
@@ -62,6 +62,28 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
     script = [asks_for(("login", {"password": "hunter22hunter22"})) for _ in range(2)]
     async with Engine(model=ScriptedModel(*script, "password=hunter22hunter22"), tools=[login]) as engine:
         turn = await engine.run(Agent(name="Clerk"), "Use password=hunter22hunter22")
+        lines = await export_turn(engine.store, turn.id)
+    assert "hunter22" not in "".join(lines)
+    await import_turns(store, lines)
+    assert holds(await store.facts(turn.id))
+
+
+async def test_secrets_in_what_a_call_was_given_stay() -> None:
+    """The hashes of these facts cover it."""
+
+    @tool
+    async def login(ctx: ToolContext) -> str:
+        """Log in."""
+        return "done" if ctx.ask("With what?") else "not done"
+
+    fetch = external_tool(name="fetch", description="Fetch.", parameters={"type": "object", "properties": {}})
+    store, secret = MemoryStore(), "password=hunter22hunter22"
+    model = ScriptedModel(asks_for(("login", {}), ("fetch", {})), "Done.")
+    async with Engine(model=model, tools=[login, fetch]) as engine:
+        turn = await engine.run(Agent(name="Clerk"), "hi")
+        await engine.settle(f"{turn.id}:call00002", secret)
+        ended = await engine.resume(turn.id, {"question-1": secret})
+        assert ended.text == "Done."
         lines = await export_turn(engine.store, turn.id)
     assert "hunter22" not in "".join(lines)
     await import_turns(store, lines)

@@ -20,7 +20,7 @@ from turnwright.privacy.redaction import Redactor, redactor, without_secrets
 from turnwright.store import NewTurn, Status, Store
 from turnwright.store.rows import is_time
 from turnwright.transcript.transcript import reading
-from turnwright_states import CallSettledInput, Input, InvalidJournalError, ModelRepliedInput, TurnMachine
+from turnwright_states import CallSettledInput, Input, InvalidJournalError, ModelRepliedInput, Turn, TurnMachine
 from turnwright_states.event_inference import started_input
 from turnwright_states.fact import PAYLOAD_VERSION
 from turnwright_states.fact_parser import parse_fact
@@ -64,19 +64,29 @@ def _hide_secrets(facts: Sequence[Fact], hider: Redactor) -> list[Fact]:
     """Return the facts without secrets.
 
     Loop keys are made of arguments and results. If secrets were in these, the inputs are played again without them.
+    Hashes cover what calls were given too.
     """
     hidden_facts = [without_secrets(fact, hider) for fact in facts]
     first, pairs = hidden_facts[0], [*enumerate(facts, start=1)]
-    kinds = (ModelReplied, CallSettled)
-    if not isinstance(first, TurnStarted) or all(
-        fact is hidden_fact for fact, hidden_fact in zip(facts, hidden_facts, strict=True) if isinstance(fact, kinds)
-    ):
+    changed_kinds = {
+        type(fact) for fact, hidden_fact in zip(facts, hidden_facts, strict=True) if fact is not hidden_fact
+    }
+    if not changed_kinds or not isinstance(first, TurnStarted):
         return hidden_facts
     replay_result = replay(pairs)
     if replay_result.check.verdict is not Verdict.HOLDS:
         return hidden_facts
-    new_facts = rederive(facts, replay_result.groups, started_input(first), partial(_without_secrets, hider))
-    return hidden_facts if isinstance(new_facts, FactGroup) else [without_secrets(fact, hider) for fact in new_facts]
+    if changed_kinds & {ModelReplied, CallSettled}:
+        new_facts = rederive(facts, replay_result.groups, started_input(first), partial(_without_secrets, hider))
+        if isinstance(new_facts, FactGroup):
+            return hidden_facts
+        hidden_facts = [without_secrets(fact, hider) for fact in new_facts]
+    turn = Turn()
+    for place, fact in enumerate(hidden_facts):
+        turn.apply(fact)
+        if fact.hash:
+            hidden_facts[place] = structs.replace(fact, hash=turn.digest())
+    return hidden_facts
 
 
 def _without_secrets(hider: Redactor, event: Input) -> Input:
