@@ -68,7 +68,7 @@ async def test_secrets_stay_and_the_journal_still_follows() -> None:
     assert holds(await store.facts(turn.id))
 
 
-async def test_secrets_in_what_a_call_was_given_stay() -> None:
+async def test_secrets_given_to_calls_stay_and_the_journal_follows() -> None:
     """The hashes of these facts cover it."""
 
     @tool

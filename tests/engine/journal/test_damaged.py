@@ -353,9 +353,9 @@ def test_damaged_turn_does_not_continue_and_can_be_ended(event: str, samples: Sa
                 await engine.resume(samples.paused, {"approval-1": True})
 
     anyio.run(answer)
-    shown = run(file, "show", samples.paused)
-    assert f"Damaged: turn {samples.paused}: " in shown
-    assert "turnwright answer" not in shown
+    output = run(file, "show", samples.paused)
+    assert f"Damaged: turn {samples.paused}: " in output
+    assert "turnwright answer" not in output
     assert run(file, "abort", samples.paused) == f"turn {samples.paused}: aborted\n"
     assert "outcome:  aborted: aborted" in run(file, "show", samples.paused)
     assert run(file, "replay", samples.paused).startswith("violated: fact ")
