@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal, cast
 
+import anyio
 from pydantic import JsonValue
 
 from turnwright._base.words import cut_clean
@@ -176,10 +177,18 @@ def webhook(url: str, *, secret: bytes | str, timeout: float = 10.0) -> Subscrib
             {"type": f"turn.{notice.kind}", "timestamp": time.isoformat(), "data": notice.to_json()}, ensure_ascii=True
         ).encode()
         headers = sign_webhook(key, notice.id, int(time.timestamp()), body)
-        async with httpx.AsyncClient(timeout=timeout, follow_redirects=False) as client:
-            response = await client.post(url, content=body, headers={"content-type": "application/json", **headers})
-        if response.status_code not in _SUCCESS:
-            raise ConfigError(f"the receiver answered with the status {response.status_code}")
+        headers["content-type"] = "application/json"
+        status = None
+        with anyio.move_on_after(timeout):  # of all together: httpx's timeout is that of each read
+            async with (
+                httpx.AsyncClient(timeout=timeout, follow_redirects=False) as client,
+                client.stream("POST", url, content=body, headers=headers) as response,
+            ):
+                status = response.status_code  # the body may be endless, and is not read
+        if status is None:
+            raise ConfigError(f"the receiver did not answer within {timeout:g} s")
+        if status not in _SUCCESS:
+            raise ConfigError(f"the receiver answered with the status {status}")
 
     return post
 

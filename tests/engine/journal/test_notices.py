@@ -4,8 +4,9 @@ import base64
 import hmac
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, closing
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -276,8 +277,10 @@ async def test_store_without_an_outbox_refuses_subscribers(app: App) -> None:
 
 
 @asynccontextmanager
-async def receiver(status: int, requests: list[tuple[dict[str, str], bytes]]) -> AsyncIterator[str]:
-    """An HTTP server that answers each request with this status."""
+async def receiver(
+    status: int, requests: list[tuple[dict[str, str], bytes]], more: Callable[[], Iterable[bytes]] = tuple
+) -> AsyncIterator[str]:
+    """An HTTP server that answers each request with this status, and sends `more` after or instead of it."""
 
     async def handle(stream: anyio.abc.SocketStream) -> None:
         async with stream:
@@ -290,6 +293,9 @@ async def receiver(status: int, requests: list[tuple[dict[str, str], bytes]]) ->
                 body += await stream.receive()
             requests.append((headers, body))
             extra = b"location: http://127.0.0.1:9/\r\n" if status == 302 else b""
+            for piece in more():
+                await stream.send(piece)
+                await anyio.sleep(0.01)
             await stream.send(b"HTTP/1.1 %d X\r\n%scontent-length: 0\r\nconnection: close\r\n\r\n" % (status, extra))
 
     async with (
@@ -323,6 +329,25 @@ async def test_webhook_is_signed_and_a_success_is_2xx(status: int, delivered: in
         {"team": "film"},
     )
     assert headers["webhook-id"] == content["data"]["id"]
+
+
+@pytest.mark.parametrize(
+    ("first", "piece", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 999999999999\r\n\r\n", b"x" * 1000, ""),
+        (b"HTTP/1.1 200 OK\r\n", b"x: y\r\n", "the receiver did not answer within 0.3 s"),
+    ],
+    ids=["body", "headers"],
+)
+async def test_receiver_that_never_ends_its_answer_is_not_awaited(first: bytes, piece: bytes, error: str) -> None:
+    """The status counts, and has to come within the time of the webhook."""
+    async with receiver(200, [], lambda: chain([first], repeat(piece))) as url:
+        app = App(MemoryStore())
+        engine = app.engine("Done.", subscribers={"hook": webhook(url, secret=b"s" * 24, timeout=0.3)})
+        await engine.run(AGENT, "Go.")
+        with anyio.fail_after(5):
+            assert await engine.deliver() == (not error)
+        assert [row.error[-len(error) :] for row in await outbox_store(app.store).notices()] == [error] * bool(error)
 
 
 async def test_webhook_without_a_receiver_is_repeated() -> None:
