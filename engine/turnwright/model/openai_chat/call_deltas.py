@@ -7,6 +7,7 @@ names come once, with every delta, or never. Arguments come as pieces of text, a
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
@@ -70,6 +71,8 @@ class _CallBuilder:
         self.number: int | None = None
         #: Whether the arguments came as `{}` with the name, as the input that a call begins with (`_NO_ARGUMENTS`).
         self._opened_empty = False
+        #: The last piece of the arguments, if each has repeated the one before it and gone on; else None.
+        self._growing: str | None = ""
         self._end = ""
         self._braces = _Braces()
         self._whole: bool | None = None
@@ -105,9 +108,26 @@ class _CallBuilder:
         if self._end == "}" and len(piece) == len(self.arguments) and self.whole and piece == str(self.arguments):
             return ""
         check_arguments(len(self.arguments) + len(piece), self._max_arguments)
+        if piece and self._growing is not None:
+            self._growing = piece if piece.startswith(self._growing) else None
         readable = self.arguments.add(piece)
         self._follow(piece)
         return readable
+
+    @property
+    def text(self) -> str:
+        """The arguments once, if the provider repeated them: behind an empty input, with each piece, or all of them."""
+        raw = str(self.arguments)
+        if raw.startswith(_NO_ARGUMENTS) and is_complete(tail := raw.removeprefix("{}")):
+            return tail
+        if self.whole or not raw:
+            return raw
+        if self._growing and is_complete(self._growing):
+            return self._growing
+        with suppress(ValueError, RecursionError):
+            _, end = json.JSONDecoder().raw_decode(raw)
+            return raw[:end] if raw == raw[:end] * (len(raw) // end) else raw
+        return raw
 
     def keep_extra(self, extra: JsonValue) -> None:
         """Keep the first value, if it is not empty, that the provider requires back with the call."""
@@ -156,9 +176,7 @@ class _CallBuilder:
 
     def reply(self, arguments: "_CallBuilder", *, doubtful: bool) -> ResponseToolCall:
         """Return the call with the arguments of a builder. `doubtful`: an empty input may not be all of them."""
-        raw = str(arguments.arguments)
-        if raw.startswith(_NO_ARGUMENTS) and is_complete(tail := raw.removeprefix("{}")):
-            raw = tail
+        raw = arguments.text
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.id)
         return call.without_arguments() if doubtful and arguments.blank else call
 

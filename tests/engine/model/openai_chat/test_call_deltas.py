@@ -117,6 +117,32 @@ def test_arguments_repeated_whole_count_once(name: str | None, index: int) -> No
     assert changed_call.arguments is None
 
 
+@pytest.mark.parametrize("arguments", ['{"a": {"a": 1}}', '{"a": "x}{", "b": [1, 2]}'])
+@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("is_named", [True, False])
+def test_arguments_sent_as_far_as_they_have_come_count_once(arguments: str, size: int, *, is_named: bool) -> None:
+    """DeepSeek and Qianfan repeat them with each piece; some servers repeat the last one too."""
+    pieces = [arguments[:end] for end in (*range(size, len(arguments), size), len(arguments), len(arguments))]
+    rest = [entry(0, None, "f" if is_named else None, piece) for piece in pieces]
+    (read,) = assemble(entry(0, "x", "f", ""), *rest)
+    assert (read.arguments, read.raw) == (json.loads(arguments), arguments)
+
+
+def test_piece_that_repeats_the_beginning_is_no_repetition() -> None:
+    """It is the inner object of the same name."""
+    (read,) = assemble(entry(0, "x", "f", '{"a":'), entry(0, None, None, '{"a":1}'), entry(0, None, None, "}"))
+    assert read.arguments == {"a": {"a": 1}}
+    (cut,) = assemble(entry(0, "x", "f", '{"a":'), entry(0, None, None, '{"b":1}'))
+    assert cut.arguments is None
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_arguments_repeated_in_a_text_count_once(times: int) -> None:
+    assert assemble(entry(0, "x", "f", '{"a": 1}' * times)) == (call("f", {"a": 1}, '{"a": 1}', "x"),)
+    (read,) = assemble(entry(0, "x", "f", '{"a": 1}' * times + '{"a": 2}'))
+    assert read.arguments is None
+
+
 def test_empty_input_before_the_arguments_is_ignored() -> None:
     assert assemble(entry(0, "x", "f", "{}"), entry(0, None, None, '{"a"'), entry(0, None, None, ": 1}")) == (
         call("f", {"a": 1}, '{"a": 1}', "x"),
