@@ -226,7 +226,7 @@ class TaskHandler(RequestHandler):
         """Return the same, as if the turn's driver had taken the answers so far."""
         encoder, seq = await self._read(row)
         if encoder.pause is not None:
-            encoder.take_answers((await self._engine.get(row.id)).answered)
+            encoder.take_answers((await self._engine.get(row.id)).answered_ids)
         return encoder, seq
 
     def _encoder(self, turn: str, context: str, at: float) -> TaskEncoder:

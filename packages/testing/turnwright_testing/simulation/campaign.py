@@ -27,13 +27,14 @@ _COLLECT_EVERY: Final = 50
 class SimulationReport(RunReport):
     """The result of a run.
 
-    `found` is the schedule of the `target` that broke a promise, made smaller; its seed is the one that found it.
+    `counterexample` is the schedule of the `target` that broke a promise, made smaller; its seed is the one that found
+    it.
     `virtual` are the seconds that passed on the virtual clocks.
     """
 
     schedules: int = 0
     virtual: float = 0.0
-    found: Schedule | None = None
+    counterexample: Schedule | None = None
     target: SimulationTarget | None = None
 
     checked: ClassVar[str] = "schedules"
@@ -76,15 +77,15 @@ def simulate(
             progress(report.schedules, False)
             if schedule.violations:
                 report.rows = RowCounts.now() - before
-                report.target, report.found = target, schedule
+                report.target, report.counterexample = target, schedule
                 on_progress = partial(progress, report.schedules, True)
-                report.found = shrink(schedule, partial(_again, target, number), progress=on_progress)
+                report.counterexample = shrink(schedule, partial(_again, target, number), progress=on_progress)
                 break
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
     except KeyboardInterrupt:
         report.stopped = f"it was interrupted after {report.schedules} of {schedules} schedules"
-    if report.found is None:
+    if report.counterexample is None:
         report.rows = RowCounts.now() - before
     report.seconds = time.monotonic() - start
     return report
