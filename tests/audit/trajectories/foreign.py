@@ -157,6 +157,30 @@ FOREIGN: Final[dict[str, bytes]] = {
             ]
         }
     ).encode(),
+    "messages of pydantic-ai": _lines(
+        [
+            {"kind": "request", "parts": [{"part_kind": "user-prompt", "content": "List."}]},
+            {"kind": "response", "parts": [{"part_kind": "tool-call", "tool_name": "ls", "args": _LS}]},
+        ]
+    ),
+    "ShareGPT": _lines(
+        {
+            "conversations": [
+                {"from": "human", "value": "List."},
+                {"from": "function_call", "value": '{"name": "ls"}'},
+            ]
+        }
+    ),
+    "chats of VS Code": _lines(
+        {
+            "requests": [
+                {
+                    "message": {"text": "List."},
+                    "response": [{"kind": "toolInvocationSerialized", "toolId": "copilot_listDirectory"}],
+                }
+            ]
+        }
+    ),
 }
 
 #: Recordings that are read as another format and have no call: most of what they say is lost.

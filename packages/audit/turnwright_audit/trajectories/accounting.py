@@ -17,8 +17,8 @@ _CALL: Final = rb"(?:tool|function)[_-]?(?:use|call|request|invocation)"
 #: A call in JSON. In a text the quotes of names and values are escaped.
 _MARK: Final = re.compile(
     # A value of that type: `tool_use`, `mcp_tool_call`, `ToolCallRequestEvent`; a part of an AI SDK: `tool-weather`.
-    rb'"(?:[\w$]{0,30}type|kind|event|role)"\s*:\s*"('
-    rb"(?:[\w-]{1,60}[._-])?" + _CALL + rb"(?:[._-]?(?:start|begin|delta|request|event|message|part))*"
+    rb'"(?:[\w$]{0,30}(?:type|kind)|event|role|from)"\s*:\s*"('
+    rb"(?:[\w-]{1,60}[._-])?" + _CALL + rb"(?:[._-]?(?:start|begin|delta|request|event|message|part|serialized))*"
     rb'|dynamic-tool|tool-(?!result|output|error)[\w-]{1,99})"'
     # A field with a call, or a list of calls.
     rb'|"(' + _CALL + rb's?)"\s*:\s*(?:\[\s*)?\{\s*"'
