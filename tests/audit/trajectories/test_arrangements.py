@@ -47,6 +47,36 @@ RECORDINGS: Final[dict[str, Records]] = {
         {"role": "tool", "tool_call_id": "c1", "content": "a page"},
         {"role": "assistant", "content": "It is there."},
     ],
+    "codex-exec": [
+        {"type": "turn.started"},
+        {"type": "item.completed", "item": {"id": "i1", "type": "command_execution", "command": "look 1"}},
+        {"type": "item.completed", "item": {"id": "i2", "type": "agent_message", "text": "It is there."}},
+        {"type": "turn.completed", "usage": {"input_tokens": 1, "output_tokens": 1}},
+    ],
+    "ag-ui": [
+        {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
+        {"type": "TOOL_CALL_START", "toolCallId": "c1", "toolCallName": "look"},
+        {"type": "TOOL_CALL_ARGS", "toolCallId": "c1", "delta": '{"n": 1}'},
+        {"type": "TOOL_CALL_END", "toolCallId": "c1"},
+        {"type": "TOOL_CALL_RESULT", "messageId": "m1", "toolCallId": "c1", "content": "a page"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m2", "delta": "It is there."},
+        {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
+    ],
+    "opencode": [
+        {"type": "step_start", "sessionID": "s", "part": {"type": "step-start"}},
+        {
+            "type": "tool_use",
+            "sessionID": "s",
+            "part": {
+                "type": "tool",
+                "tool": "look",
+                "callID": "c1",
+                "state": {"status": "completed", "input": {"n": 1}, "output": "a page"},
+            },
+        },
+        {"type": "step_start", "sessionID": "s", "part": {"type": "step-start"}},
+        {"type": "text", "sessionID": "s", "part": {"type": "text", "text": "It is there."}},
+    ],
 }
 ARRANGEMENTS: Final[dict[str, Callable[[Records], str]]] = {
     "lines": lambda records: "".join(f"{json.dumps(record)}\n" for record in records),

@@ -74,7 +74,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     if recording.head.lstrip().startswith(b"["):
         is_cut = yield from log.feed_list(recording)
     else:
-        for line in recording.lines():
+        for line in recording.lines() if recording.is_lines else recording.record_lines():
             try:
                 event = read_event(line)
             except BROKEN:

@@ -70,7 +70,8 @@ class Event(Struct):
     message: str | None = None
 
 
-_SHAPE: Final = Shape(Event)
+_Value = Event | list[Event]
+_SHAPE: Final[Shape[_Value]] = Shape(_Value)  # type: ignore[arg-type]  # a union is not a class
 
 
 def recognizes(recording: Recording) -> bool:
@@ -91,16 +92,24 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted(_runs(values), "no event in it could be read")
 
 
-def _runs(values: Values[Event]) -> Iterator[Trajectory]:
+def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
     thread = _Thread()
-    for event in values:
+    for event in _events(values):
         if event.type == "thread.started" and thread.run.steps:
             yield thread.finish()
             thread = _Thread()
-        if not values.cut:  # else the line is not complete
-            thread.add(event)
+        thread.add(event)
     if thread.run.steps:
         yield thread.finish()
+
+
+def _events(values: Values[_Value]) -> Iterator[Event]:
+    """Yield the complete events."""
+    for value in values:
+        if isinstance(value, list):
+            yield from value
+        elif not values.cut:
+            yield value
 
 
 class _Thread:
