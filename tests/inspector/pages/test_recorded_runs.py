@@ -13,6 +13,7 @@ import pytest
 from tests.inspector.conftest import browser, engine_on
 
 from turnwright import Agent, ConfigError, Engine
+from turnwright.model import asks_for
 from turnwright.store import MemoryStore
 from turnwright_audit.transfer import export_turn
 from turnwright_inspector import Open, inspector_app
@@ -189,6 +190,14 @@ async def test_exported_turn_has_the_pages_of_a_turn(tmp_path: Path, file: Path)
     assert "FINISHED" in page.text
     assert "No file holds a recorded run." in run_list.text
     assert "line 2: it is not a fact of an exported turn" in run_list.text
+
+
+async def test_conclusion_of_a_turn_is_none_of_its_steps(file: Path) -> None:
+    async with engine_on(file, asks_for(("look", {})), "I looked once.") as engine:
+        turn = await engine.run(Agent(name="Cleaner", steps=1), "Clean up")
+    assert (turn.steps, turn.reason) == (1, "step_cap")
+    [page] = await pages(("/runs/1",), file)
+    assert re.findall(r'<span class="(?:step-title|small)">([^<]+)<', page.text) == ["Step 1", "Conclusion"] * 2
 
 
 async def test_missing_run_is_not_found(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ class RecordedCall:
 
 @dataclass(frozen=True, slots=True)
 class RecordedLine:
-    """A message or an event. `step` is the number of the reply, 0 for others.
+    """A message or an event. `step` is the title of the reply's step, empty for others.
 
     `at` is in seconds since the Unix epoch. `orphans` are results whose calls are nowhere.
     """
 
     number: int
     role: str
-    step: int
+    step: str
     text: str
     reasoning: str
     calls: tuple[RecordedCall, ...]
@@ -107,7 +107,7 @@ def recorded_run(whole: Trajectory, measure: RunMeasure, *, inner: int, step: in
     return RecordedRun(
         run=run,
         lacks=tuple(_lacks(whole, measure, steps)),
-        lines=tuple(_lines(run, window, {item.first: int(item.key) for item in steps}, numbers)),
+        lines=tuple(_lines(run, window, {item.first: item.title for item in steps}, numbers)),
         listed=step_summaries(steps[step_window.part]),
         before=step_window.earlier,
         after=None if step_window.later is None else step_window.last + 1,
@@ -161,7 +161,7 @@ def _times(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _lines(
-    run: Trajectory, window: Window, replies: Mapping[int, int], numbers: Mapping[str, int]
+    run: Trajectory, window: Window, titles: Mapping[int, str], numbers: Mapping[str, int]
 ) -> Iterator[RecordedLine]:
     for number, step in enumerate(run.steps[window.part], start=window.first):
         notes = (step.extra and step.extra.turnwright) or StepNotes()
@@ -169,7 +169,7 @@ def _lines(
         yield RecordedLine(
             number=number,
             role="assistant" if step.source == "agent" else step.source,
-            step=replies.get(number, 0),
+            step=titles.get(number, ""),
             text=text_of(step.message),
             reasoning=step.reasoning_content or "",
             calls=tuple(_calls(step, numbers)),
