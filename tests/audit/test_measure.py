@@ -276,6 +276,7 @@ def test_tokens_after_several_loops_of_a_turn_count_once() -> None:
 
 CALLED: JsonValue = {"id": "a", "type": "function", "function": {"name": "", "arguments": "{}"}}
 RESULT: JsonValue = {"type": "tool_result", "tool_use_id": "a", "content": "?"}
+ANSWERED: JsonValue = {"role": "user", "content": [RESULT]}
 
 
 @pytest.mark.parametrize(
@@ -284,7 +285,7 @@ RESULT: JsonValue = {"type": "tool_result", "tool_use_id": "a", "content": "?"}
         ("openai-chat", [{"role": "assistant", "tool_calls": [CALLED]}, {"role": "tool", "tool_call_id": "a"}]),
         (
             "anthropic-messages",
-            [replied({"type": "tool_use", "id": "a", "name": "", "input": {}}), {"role": "user", "content": [RESULT]}],
+            [replied({"type": "tool_use", "id": "a", "name": "", "input": {}}), ANSWERED],
         ),
         (
             "openai-responses",

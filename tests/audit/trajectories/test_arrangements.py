@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from pydantic import JsonValue
 
-from turnwright_audit.measure import measure
+from turnwright_audit.measure import RunMeasure, measure
 from turnwright_audit.trajectories.formats import format_of
 from turnwright_audit.trajectories.source import Recording
 
@@ -89,26 +89,33 @@ ARRANGEMENTS: Final[dict[str, Callable[[Records], str]]] = {
 }
 
 
-@pytest.mark.parametrize("arrange", [pytest.param(arrange, id=name) for name, arrange in ARRANGEMENTS.items()])
-@pytest.mark.parametrize("format_name", RECORDINGS)
-def test_records_are_the_same_run_in_each_arrangement(format_name: str, arrange: Callable[[Records], str]) -> None:
-    recording = Recording.of(arrange(RECORDINGS[format_name]).encode())
+def runs_as(data: str, format_name: str) -> list[RunMeasure]:
+    """The measures of the runs in a recording that is recognized as this format."""
+    recording = Recording.of(data.encode())
     run_format = format_of(recording)
     assert run_format is not None
     assert run_format.name == format_name
-    [run] = run_format.read(recording)
-    run_measure = measure(run, "-")
-    counts = run_measure.turns, run_measure.steps, run_measure.calls, run_measure.results
-    assert (counts, run_measure.unreadable_lines, run_measure.finished) == ((1, 2, 1, 1), 0, True)
+    return [measure(run, "-") for run in run_format.read(recording)]
+
+
+@pytest.mark.parametrize("arrange", [pytest.param(arrange, id=name) for name, arrange in ARRANGEMENTS.items()])
+@pytest.mark.parametrize("format_name", RECORDINGS)
+def test_records_are_the_same_run_in_each_arrangement(format_name: str, arrange: Callable[[Records], str]) -> None:
+    [run] = runs_as(arrange(RECORDINGS[format_name]), format_name)
+    assert (run.turns, run.steps, run.calls, run.results) == (1, 2, 1, 1)
+    assert (run.unreadable_lines, run.finished) == (0, True)
 
 
 @pytest.mark.parametrize("format_name", ["claude-code", "codex"])
 @pytest.mark.parametrize("name", ["lines of a list", "a list", "values over lines"])
 def test_cut_arrangement_is_cut_behind_its_complete_records(format_name: str, name: str) -> None:
-    data = ARRANGEMENTS[name](RECORDINGS[format_name]).encode()
-    recording = Recording.of(data[: data.rindex(b"a page")])
-    run_format = format_of(recording)
-    assert run_format is not None
-    [run] = run_format.read(recording)
-    run_measure = measure(run, "-")
-    assert (run_measure.cut, run_measure.calls, run_measure.unreadable, run_measure.unpaired) == (True, 1, 1, 0)
+    data = ARRANGEMENTS[name](RECORDINGS[format_name])
+    [run] = runs_as(data[: data.rindex("a page")], format_name)
+    assert (run.cut, run.calls, run.unreadable, run.unpaired) == (True, 1, 1, 0)
+
+
+@pytest.mark.parametrize("format_name", ["claude-code", "codex"])
+def test_lines_after_the_beginning_of_a_list_are_read(format_name: str) -> None:
+    data = "[\n" + ARRANGEMENTS["lines"](RECORDINGS[format_name])
+    [run] = runs_as(data, format_name)
+    assert (run.calls, run.results, run.unreadable_lines) == (1, 1, 1)

@@ -90,13 +90,13 @@ def test_links_neither_loop_nor_repeat_a_file(tmp_path: Path) -> None:
 
 
 def test_file_at_several_paths_is_read_once(tmp_path: Path) -> None:
-    folder, other = tmp_path / "runs", tmp_path / "other"
-    for file in (folder / "one.json", folder / "notes.json", other / "two.json"):
+    folder, linked = tmp_path / "runs", tmp_path / "linked"
+    for file in (folder / "one.json", folder / "notes.json", linked / "two.json"):
         file.parent.mkdir(exist_ok=True)
         file.write_bytes(NO_RUN if file.stem == "notes" else SAMPLE)
-    (other / "three.json").symlink_to(folder / "one.json")
-    (other / "four.json").symlink_to(folder / "one.json")
-    paths = [other, folder, f"{folder}/./one.json", folder / "notes.json", f"{folder}/"]
+    (linked / "three.json").symlink_to(folder / "one.json")
+    (linked / "four.json").symlink_to(folder / "one.json")
+    paths: list[str | Path] = [linked, folder, f"{folder}/./one.json", folder / "notes.json", f"{folder}/"]
     read_runs = runs(paths)
     assert [Path(run.file).name for run in read_runs] == ["four.json", "two.json", "notes.json"]
     assert (read_runs.files, read_runs.skipped) == (2, 0)  # a file that is named is a problem, and not skipped

@@ -205,7 +205,7 @@ async def test_conclusion_is_a_reply_and_names_the_limit() -> None:
         (3, "after", ["Done."], 3),
     ],
 )
-async def test_steps_of_a_turn_are_those_that_its_limit_counts(
+async def test_steps_of_a_turn_are_counted_as_by_its_limit(
     steps: int, concluding: Literal["after", "within", "never"], lines: list[str], counted: int
 ) -> None:
     looks = [asks_for(("look", {"n": n})) for n in (1, 3)]
@@ -220,7 +220,7 @@ async def test_steps_of_a_turn_are_those_that_its_limit_counts(
     assert run_measure.tokens == turn.usage.input_tokens + turn.usage.output_tokens
 
 
-async def test_tokens_of_failed_attempts_are_those_of_the_turn() -> None:
+async def test_tokens_of_failed_attempts_belong_to_the_turn() -> None:
     usage = Usage(input_tokens=7, output_tokens=3, cost=0.5)
     store = MemoryStore()
     blank, done = (ModelResponse(text=text, usage=usage, finish=Finish.STOP) for text in ("", "Done."))

@@ -158,7 +158,7 @@ class RunBuilder:
         return call
 
     def lose_call(self, call_id: str) -> None:
-        """Note the id of a call that could not be read, so that its result is no orphan."""
+        """Note the id of a call that could not be read, so that its result is not an orphan."""
         self._unreadable_calls.add(cut(call_id, MAX_CALL_ID))
 
     def result(

@@ -108,12 +108,11 @@ class Recording:
 
     @cached_property
     def _in_lines(self) -> list[dict[str, JsonValue]]:
-        """The first JSON objects in lines. Those in lines of a list are no lines of their own."""
+        """The first JSON objects in lines. In a list over lines only its last object has a line without a comma."""
         lines = [*islice(self._data_of(self.head.split(b"\n")), _LINES_OF_HEAD)]
-        if isinstance(self.document, list) and not _is_json(lines[0]):
-            return []
-        objects = map(read_object, lines)
-        return [record for record in objects if record is not None]
+        objects = [record for record in map(read_object, lines) if record is not None]
+        is_list = isinstance(self.document, list) and not _is_json(lines[0])
+        return [] if is_list and len(objects) == 1 else objects
 
     @cached_property
     def objects(self) -> list[dict[str, JsonValue]]:

@@ -77,10 +77,10 @@ def _read_step(value: object) -> TrajectoryStep | None:
     calls = calls if isinstance(calls, list) else []
     fitting = [_fit_call(call, f"call_{value.get('step_id')}_{number}") for number, call in enumerate(calls, 1)]
     step = _STEP.convert({**value, "tool_calls": fitting or None})
-    if step is not None and (lost := len(calls) - len(step.tool_calls or ())):
+    if step is not None and (missing_count := len(calls) - len(step.tool_calls or ())):
         step.extra = step.extra or StepExtra()
         step.extra.turnwright = step.extra.turnwright or StepNotes()
-        step.extra.turnwright.unreadable_calls += lost
+        step.extra.turnwright.unreadable_calls += missing_count
     return step
 
 
