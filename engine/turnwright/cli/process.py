@@ -174,9 +174,11 @@ def _place_of(error: BaseException) -> str:
 
 
 def explain(error: TurnwrightError) -> str:
-    """Return the text of an error, with the user's own line that caused it, if any."""
+    """Return the text of an error, with the user's own line that caused it, unless that line raised it itself."""
     text, place = str(error), _place_of(error)
-    return text if text.endswith(place) else f"{text}{place}"
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    is_own_text = place == f" ({frame.f_code.co_filename}, line {line})"
+    return text if is_own_text or text.endswith(place) else f"{text}{place}"
 
 
 class _Stamped(_OneLine):
