@@ -34,6 +34,9 @@ INITIALIZE = {
 }
 
 
+NO_IDS: tuple[Any, ...] = (None, True, 1.5, [])
+
+
 def authorize(request: Request, _conversation: str) -> str:
     return request.headers.get("x-user", "")
 
@@ -118,7 +121,7 @@ async def test_hostile_request_is_refused_and_starts_nothing(engine: Engine) -> 
             await ann.send("POST", "/mcp", pieces=[b"{}"]),
             await ann.send("POST", "/mcp", INITIALIZE, headers={"mcp-session-id": "forged"}),
             await ann.send("PUT", "/mcp", INITIALIZE),
-            *[await ann.send("POST", "/mcp", {**INITIALIZE, "id": name}) for name in (None, True, 1.5, [])],
+            *[await ann.send("POST", "/mcp", {**INITIALIZE, "id": name}) for name in NO_IDS],
         ]
     assert [reply.status for reply in replies] == [403, 403, 413, 415, 408, 400, 404, 405, *[400] * 4]
     assert await engine.turns() == []
