@@ -214,6 +214,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"tools": "read_file"}, "must be a list of names, not 'read_file'"),
     ({"instructions": lambda: ""}, "is called with (context), and takes ()"),
     ({"prepare_tools": lambda: ()}, "is called with (context, tools), and takes ()"),
+    ({"output_validators": [lambda context, answer: answer]}, "check typed answers: give an output_type, or"),  # noqa: ARG005 (as a validator)
     ({"output_validators": [lambda answer: answer]}, "is called with (context, answer), and takes (answer)"),
     ({"tools": ["read_file", "read_file"]}, "must name each tool once, but 'read_file' is listed twice"),
     ({"tools": [""]}, "must not be blank, as '' is"),

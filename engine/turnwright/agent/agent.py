@@ -151,11 +151,11 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
     output_type: Annotated[Any, Field(exclude=True), ONE_NAME] = None
     """The type of its answer: a pydantic model, a dataclass, a `TypedDict`, a `Literal`, a union, a list. None means
     text. In a file, a name `module:name`. See docs/rules.md#typed-answers."""
-    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), NAMES] = ()
-    """Functions of a `TurnContext` and an answer, sync or async, that return the answer or a changed one. They may
-    raise `Retry("why")`, and the model answers again."""
     output_schema: Mapping[str, JsonValue] | None = None
     """The JSON Schema of its answer, where there is no `output_type`: the answer is plain JSON."""
+    output_validators: Annotated[tuple[Callable[..., object], ...], Field(exclude=True), NAMES] = ()
+    """Functions of a `TurnContext` and a typed answer, sync or async, that return the answer or a changed one. They may
+    raise `Retry("why")`, and the model answers again."""
     output_mode: OutputMode = "auto"
     """The way to ask for a typed answer: the provider's own (`native`), a tool, or a `prompt`. `auto` takes the
     provider's own where the model has one, else a tool."""
@@ -311,6 +311,14 @@ class Agent(BaseModel, Generic[DepsT_contra, OutT_co]):
         for function in value if isinstance(value, tuple) else (value,):
             if callable(function) and (misfit := find_misfit(function, _TAKES[str(info.field_name)])):
                 raise ValueError(misfit)
+        return value
+
+    @field_validator("output_validators")
+    @classmethod
+    def _need_typed_answer(cls, value: tuple[object, ...], info: ValidationInfo) -> tuple[object, ...]:
+        if value and info.data.get("output_type") in (None, str) and info.data.get("output_schema") is None:
+            why = "give an output_type, or check a text with an after_model hook or an output guardrail"
+            raise ValueError(f"check typed answers: {why}")
         return value
 
     @field_validator("conclude_prompt")
