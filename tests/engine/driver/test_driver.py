@@ -269,7 +269,7 @@ async def test_inconsistent_journal_is_named() -> None:
     payload = json.dumps({"interrupt": "approval-1", "decision": "approve", "text": ""})
     await store.post(InboxItem(turn_id, "answer:approval-1", InboxKind.ANSWER, payload))
     engine = Engine(model=ScriptedModel(), tools=[send], store=Renamed(store))
-    with pytest.raises(UnreadableTurnError, match=f"^turn {turn_id}: .*no such call is in the batch"):
+    with pytest.raises(UnreadableTurnError, match=f"^turn {turn_id}: fact 4 of the journal: call_waiting: "):
         await Driver(engine.store, engine.setup).drive(turn_id)
 
 
