@@ -9,7 +9,6 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
-from turnwright._base.entry_points import load_entry
 from turnwright.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ def load_command(name: str, package: str | None = None) -> Callable[..., object]
     `package` is the distribution that has the command, with its extra if it needs one. Raises `ConfigError` if it is
     not installed, and for a command that cannot be loaded.
     """
+    from turnwright._base.entry_points import load_entry  # noqa: PLC0415 (the help needs none of it)
+
     for entry in _entries():
         if entry.name == entry_name(name):
             return cast("Callable[..., object]", load_entry(entry, ConfigError))
