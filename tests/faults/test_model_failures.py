@@ -160,7 +160,7 @@ async def test_retry_after_of_the_provider_reaches_the_backoff() -> None:
     ],
 )
 async def test_wrong_field_of_a_models_error_is_named(fields: dict[str, Any], words: str) -> None:
-    """Where the model raises it: as a header is text, a model of your own may pass it on unchanged."""
+    """A header is text, and a model of your own may pass it on unchanged."""
 
     def fails(_: ModelRequest) -> ModelResponse:
         raise ModelError("too many requests", **{"cause": Cause.RATE_LIMITED, **fields})

@@ -71,7 +71,7 @@ class _CallBuilder:
         self.number: int | None = None
         #: Whether the arguments came as `{}` with the name, as the input that a call begins with (`_NO_ARGUMENTS`).
         self._opened_empty = False
-        #: The last piece of the arguments, if each has repeated the one before it and gone on; else None.
+        #: The last piece of the arguments, if each has repeated and continued the one before it; else None.
         self._growing: str | None = ""
         self._end = ""
         self._braces = _Braces()

@@ -52,8 +52,8 @@ def responses(seal: str, *, asks: bool) -> JsonValue:
 def chat(seal: str, *, asks: bool) -> JsonValue:
     details: JsonValue = [{"type": "reasoning.encrypted", "data": seal, "index": 0}]
     call: JsonValue = {"index": 0, "id": "x", "function": {"name": "note", "arguments": "{}"}}
-    said: dict[str, JsonValue] = {"tool_calls": [call]} if asks else {"content": "Noted."}
-    return {"choices": [{"message": {"reasoning_details": details, **said}, "finish_reason": "stop"}]}
+    answer: dict[str, JsonValue] = {"tool_calls": [call]} if asks else {"content": "Noted."}
+    return {"choices": [{"message": {"reasoning_details": details, **answer}, "finish_reason": "stop"}]}
 
 
 @dataclass
@@ -102,14 +102,14 @@ async def test_session_continues_without_the_reasoning_of_another_account(
     make: Make, reply: Callable[..., JsonValue], error: JsonValue, status: int
 ) -> None:
     """Also if the refusal comes in the reply. Each turn asks again, so that a session may return."""
-    store, other = MemoryStore(), "sealed by one"
-    await run(make, Server(reply, other, error), store)
+    store, seal = MemoryStore(), "sealed by one"
+    await run(make, Server(reply, seal, error), store)
     server = Server(reply, "sealed by two", error, status)
     for _ in range(2):
         turn = await run(make, server, store)
         assert (turn.text, turn.error) == ("Noted.", "")
-    assert [other in body for body in server.bodies] == [True, False, True, False]
-    first = Server(reply, other, error)
+    assert [seal in body for body in server.bodies] == [True, False, True, False]
+    first = Server(reply, seal, error)
     assert (await run(make, first, store)).text == "Noted."
 
 

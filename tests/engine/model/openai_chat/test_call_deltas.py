@@ -120,7 +120,7 @@ def test_arguments_repeated_whole_count_once(name: str | None, index: int) -> No
 @pytest.mark.parametrize("arguments", ['{"a": {"a": 1}}', '{"a": "x}{", "b": [1, 2]}'])
 @pytest.mark.parametrize("size", [1, 3, 7])
 @pytest.mark.parametrize("is_named", [True, False])
-def test_arguments_sent_as_far_as_they_have_come_count_once(arguments: str, size: int, *, is_named: bool) -> None:
+def test_growing_arguments_in_each_piece_count_once(arguments: str, size: int, *, is_named: bool) -> None:
     """DeepSeek and Qianfan repeat them with each piece; some servers repeat the last one too."""
     pieces = [arguments[:end] for end in (*range(size, len(arguments), size), len(arguments), len(arguments))]
     rest = [entry(0, None, "f" if is_named else None, piece) for piece in pieces]
