@@ -7,7 +7,14 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from turnwright_audit.trajectories.atif import FinalMetrics, ResultNotes, RunNotes, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.atif import (
+    WAITING,
+    FinalMetrics,
+    ResultNotes,
+    RunNotes,
+    Trajectory,
+    TrajectoryStep,
+)
 from turnwright_audit.trajectories.checks import findings_of
 
 from .broken_rules import BrokenRule
@@ -18,8 +25,6 @@ from .verdicts import Invariants
 _UNKNOWN: Final = "unknown"
 _ANSWERED: Final = "answered"
 _TERMINAL: Final = "terminal tool"
-#: The state of a call that a person must answer first.
-_WAITING: Final = "waiting"
 _BY_ITSELF: Final = (_ANSWERED, _TERMINAL)
 #: The endings of agents that said they were done, though their last reply is a call, or the last message the user's.
 _DONE: Final = frozenset({"Submitted", "submitted", "task_done", "user_stop"})
@@ -235,7 +240,7 @@ def _pair(
             run_measure.terminal += 1
         elif cut:
             run_measure.unreadable += 1
-        elif call.extra and call.extra.turnwright and call.extra.turnwright.state == _WAITING:
+        elif call.extra and call.extra.turnwright and call.extra.turnwright.state == WAITING:
             run_measure.waiting += 1
         else:
             run_measure.unpaired += 1

@@ -145,6 +145,18 @@ def test_error_result_tells_whether_the_call_was_denied(words: str, status: str)
     assert notes(run)[-1].status == status
 
 
+@pytest.mark.parametrize(("tool", "waiting"), [("AskUserQuestion", 1), ("ExitPlanMode", 1), ("Bash", 0)])
+def test_question_at_the_end_waits_for_a_person(tool: str, waiting: int) -> None:
+    session = Session()
+    session.user("Pay the invoices.")
+    session.reply("msg_1", call("toolu_1", name=tool))
+    measures = measure(read(session.data, NAME)[0], "f")
+    assert (measures.waiting, measures.unpaired) == (waiting, 1 - waiting)
+    session.user("No. Leave them.")
+    measures = measure(read(session.data, NAME)[0], "f")
+    assert (measures.waiting, measures.unpaired) == (0, 1)
+
+
 def test_session_without_marks_of_sidechains_is_recognized() -> None:
     session = Session()
     session.user("Pay the invoices.")

@@ -18,6 +18,7 @@ from tests.audit.trajectories.reading import (
     results_of,
 )
 
+from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import ResultNotes, Trajectory
 from turnwright_audit.trajectories.source import EmptyRecordingError
 
@@ -253,3 +254,10 @@ def test_values_of_wrong_types_in_a_document_are_left_out(document: Any) -> None
 @pytest.mark.parametrize("at", range(2, len(SESSION)))
 def test_line_of_garbage_is_left_out(at: int) -> None:
     assert_garbage_is_safe(list(map(dumps, SESSION)), at, FORMAT)
+
+
+@pytest.mark.parametrize(("tool", "waiting"), [("request_user_input", 1), ("shell", 0)])
+def test_question_at_the_end_waits_for_a_person(tool: str, waiting: int) -> None:
+    [run] = read(lines([*user("Count."), item({**call("c1", "?"), "name": tool})]), FORMAT)
+    measures = measure(run, "f")
+    assert (measures.waiting, measures.unpaired) == (waiting, 1 - waiting)

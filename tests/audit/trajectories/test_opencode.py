@@ -17,6 +17,7 @@ from tests.audit.trajectories.reading import (
     results_of,
 )
 
+from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import ResultStatus, Trajectory
 from turnwright_audit.trajectories.source import UnreadableRecordingError
 
@@ -144,3 +145,11 @@ def test_no_cut_of_events_invents_a_call(share: float) -> None:
 @given(document=st.one_of(damaged(SESSION), damaged(EVENTS)))
 def test_values_of_wrong_types_are_left_out(document: Any) -> None:  # noqa: ANN401 (any JSON)
     assert_damage_is_safe(dumps(document), dumps(SESSION), FORMAT)
+
+
+@pytest.mark.parametrize(("name", "waiting"), [("question", 1), ("bash", 0)])
+def test_question_at_the_end_waits_for_a_person(name: str, waiting: int) -> None:
+    message = {"info": ASSISTANT, "parts": [{"type": "step-start"}, tool("a", name, {}, status="running")]}
+    [run] = read(dumps({**SESSION, "messages": [*SESSION["messages"][:1], message]}), FORMAT)
+    measures = measure(run, "f")
+    assert (measures.waiting, measures.unpaired) == (waiting, 1 - waiting)

@@ -16,6 +16,8 @@ else:  # msgspec decodes only its own name for any JSON value
     JsonValue = Any
 
 VERSION: Final = "ATIF-v1.8"
+#: The state of a call that a person must answer first.
+WAITING: Final = "waiting"
 
 #: How a call ended: it ran, it failed, a person or a rule denied it, or it was canceled.
 ResultStatus = Literal["ok", "error", "denied", "canceled"]
@@ -48,7 +50,10 @@ Content = str | list[ContentPart]
 
 
 class CallNotes(_Object):
-    """Notes on a call, which the format has no fields for. `arguments_raw` is text that was not a JSON object."""
+    """Notes on a call, which the format has no fields for.
+
+    `arguments_raw` is text that was not a JSON object. `state` is that of a call without a result.
+    """
 
     arguments_raw: str | None = None
     state: str | None = None

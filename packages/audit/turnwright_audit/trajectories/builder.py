@@ -16,6 +16,7 @@ from turnwright.model.protocol import MAX_CALL_ID
 
 from .atif import (
     VERSION,
+    WAITING,
     CallExtra,
     CallNotes,
     Content,
@@ -209,6 +210,15 @@ class RunBuilder:
         for own_id, open_call in tuple(self._open.items()):
             if open_call.id in ids:
                 self.result(own_id, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+
+    def mark_waiting(self, tools: Collection[str]) -> None:
+        """Mark calls of tools that ask a person as waiting, if the run ends with them. Call it behind the last step."""
+        for open_call in self._open.values():
+            call = open_call.call
+            if open_call.step is self.steps[-1] and call.function_name in tools:
+                call.extra = call.extra or CallExtra()
+                call.extra.turnwright = call.extra.turnwright or CallNotes()
+                call.extra.turnwright.state = WAITING
 
     def subagent(self, run: Trajectory) -> None:
         """Add the run of a sub-agent. It must have a `trajectory_id`."""

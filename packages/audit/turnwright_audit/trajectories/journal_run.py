@@ -19,6 +19,7 @@ from turnwright_states.fact import PAYLOAD_VERSION
 from turnwright_states.payload import thaw
 
 from .atif import (
+    WAITING,
     CallExtra,
     CallNotes,
     ResultStatus,
@@ -237,7 +238,7 @@ class _JournalRun:
         for call in self.builder.open_calls:
             is_refused = call in self.calls and self.calls[call].refused
             state = "started" if call in self.started else "not started"
-            state = "refused" if is_refused else "waiting" if call in self.waiting else state
+            state = "refused" if is_refused else WAITING if call in self.waiting else state
             trajectory_call = self.trajectory_calls[call]
             trajectory_call.extra = trajectory_call.extra or CallExtra()
             trajectory_call.extra.turnwright = trajectory_call.extra.turnwright or CallNotes()

@@ -40,6 +40,8 @@ from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 NAME: Final = "claude-code"
 _SYNTHETIC: Final = "<synthetic>"
 _SUBAGENT_TOOLS: Final = ("Task", "Agent")
+#: The tools that ask a person.
+_QUESTIONS: Final = ("AskUserQuestion", "ExitPlanMode")
 #: The output of commands that the program runs by itself, which no model sees as a request.
 _LOCAL: Final = (
     *("<local-command-", "<bash-input>", "<bash-stdout>", "<bash-stderr>"),
@@ -388,6 +390,7 @@ class _Thread:
     def finish(self, lost_ids: set[str]) -> bool:
         """Mark what is lost (`lost_ids`) in lines that cannot be read; False if there are no messages."""
         self.run.mark_unreadable(lost_ids)
+        self.run.mark_waiting(_QUESTIONS)
         models = (step.model_name for step in self.run.steps if step.model_name)
         self.run.trajectory.agent.model_name = next(models, None)
         return bool(self.run.steps)

@@ -30,6 +30,8 @@ _IDS: Final = re.compile(rb'"call_id" ?: ?"([^"\\]{1,128})"')
 _REPLY: Final = re.compile(
     rb'"(?:assistant|reasoning|function_call|custom_tool_call|local_shell_call|web_search_call)"'
 )
+#: The tool that asks a person.
+_QUESTION: Final = "request_user_input"
 _Counted = Literal["after", "before", "nowhere"]
 
 
@@ -257,5 +259,6 @@ class _Session:
         if self._latest is not None:
             self._spend(self._latest)
         self.run.mark_unreadable(lost_ids)
+        self.run.mark_waiting([_QUESTION])
         self.run.trajectory.agent.model_name = self._model
         return self.run.finish(ending=self._ending, cut=cut, unreadable_lines=unreadable_lines)

@@ -17,6 +17,8 @@ from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
 NAME: Final = "opencode"
+#: The tool that asks a person.
+_QUESTION: Final = "question"
 _DENIED: Final = ("The user rejected permission", "The user has specified a rule which prevents")
 _ABORTED: Final = "Tool execution aborted"
 _PARTS: Final = frozenset({"step-start", "step-finish", "tool", "text", "reasoning"})
@@ -184,6 +186,7 @@ class _Session:
 
     def finish(self) -> Trajectory:
         """Return the run."""
+        self.run.mark_waiting([_QUESTION])
         return self.run.finish(ending=self._ending)
 
     def _open(self, info: Info) -> TrajectoryStep:
