@@ -1,6 +1,7 @@
 """The page about ACP names every outcome, and its commands exist."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -24,13 +25,27 @@ def test_command_has_the_options_of_the_page() -> None:
 
 
 @pytest.mark.slow
-def test_standard_output_in_a_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("redirections", "words"),
+    [
+        ("> out", "acp: standard output is a file"),
+        ("< /dev/null", "acp: standard input is a device"),
+        ("<&-", "acp: standard input is closed"),
+    ],
+)
+def test_anything_but_pipes_is_refused(tmp_path: Path, redirections: str, words: str) -> None:
     """The editor gives pipes. A person at a shell reads so."""
     (tmp_path / "agent.md").write_text("---\nname: Agent\n---\nHelp.\n")
     options = ["--agents", "agent.md", "--model", "m", "--base-url", "http://127.0.0.1:1/v1"]
-    command = [sys.executable, "-m", "turnwright", "acp", *options]
-    with (tmp_path / "out").open("wb") as file:
-        ran = subprocess.run(  # noqa: PLW1510 (its code is compared)
-            command, stdout=file, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60
-        )
-    assert (ran.returncode, "acp: standard output is a file" in ran.stderr) == (2, True)
+    command = shlex.join([sys.executable, "-m", "turnwright", "acp", *options])
+    ran = subprocess.run(  # noqa: S602 (a shell redirects and closes)
+        f"{command} {redirections}",
+        shell=True,
+        input="",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, words in ran.stderr, ran.stdout) == (2, True, "")

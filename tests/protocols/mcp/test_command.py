@@ -2,10 +2,12 @@
 
 import json
 import re
+import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import anyio
 import pytest
 from mcp import StdioServerParameters
 from mcp.client.client import Client
@@ -103,3 +105,10 @@ def test_help_of_the_command_has_the_options_of_the_page(cli: "Cli") -> None:
     text = cli.run("mcp", "serve", "--help").out
     assert all(name in text for name in re.findall(r"`(--[a-z]+)`", PAGE))
     assert "mcp serve" in cli.run("--help").out
+
+
+async def test_closed_input_is_refused(cli: "Cli", arguments: list[str]) -> None:
+    command = ["/bin/sh", "-c", 'exec "$@" <&-', "sh", sys.executable, *arguments]
+    ran = await anyio.run_process(command, cwd=cli.folder, env=cli.env, check=False)
+    message = "turnwright: mcp: standard input is closed: the client that starts this command gives it pipes\n"
+    assert (ran.returncode, ran.stdout, ran.stderr.decode()) == (2, b"", message)

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial, wraps
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TextIO, TypeVar
 
 import anyio
 from acp import PROTOCOL_VERSION, RequestError, run_agent, schema
@@ -475,16 +475,27 @@ async def serve_acp(engine: Engine, agents: Sequence[Agent], *, editor_tools: bo
     """Serve agents over standard input and output until the client closes them.
 
     With `editor_tools`, the agents may use the editor's files and terminals, if it has them. Raises `ConfigError` if
-    standard input or output is a file.
+    standard input or output is closed, a file, or a device such as /dev/null.
     """
     for name, stream in (("input", sys.stdin), ("output", sys.stdout)):
-        if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise ConfigError(f"acp: standard {name} is a file: the editor that starts this command gives it pipes")
+        kind = _find_unfit(stream)
+        if kind:
+            raise ConfigError(f"acp: standard {name} is {kind}: the editor that starts this command gives it pipes")
     agent: Any = AcpAgent(engine, agents, editor_tools=editor_tools)
     (reader, writer), messages = await stdio_streams(limit=MOST_BYTES), asyncio.StreamReader(limit=MOST_BYTES)
     async with background_task(pass_messages, reader, messages, writer):
         # `session/close` and `session/resume` have routes only with the unstable ones, `session/fork` among them.
         await run_agent(agent, writer, messages, use_unstable_protocol=True)
+
+
+def _find_unfit(stream: TextIO | None) -> str:
+    """Return the kind of a stream whose readiness nobody can wait for; empty for a pipe, a socket or a terminal."""
+    if stream is None:
+        return "closed"
+    mode = os.fstat(stream.fileno()).st_mode
+    if stat.S_ISREG(mode):
+        return "a file"
+    return "a device" if stat.S_ISCHR(mode) and not stream.isatty() else ""
 
 
 def _choose(interrupts: Sequence[Interrupt]) -> list[Interrupt]:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, cast
@@ -79,7 +80,12 @@ def mcp_server(engine: Engine, agents: Sequence[Agent], gate: Gate | None = None
 
 
 async def serve_mcp(engine: Engine, agents: Sequence[Agent]) -> None:
-    """Serve agents over standard input and output until the client closes them."""
+    """Serve agents over standard input and output until the client closes them.
+
+    Raises `ConfigError` if standard input is closed from the beginning.
+    """
+    if sys.stdin is None:
+        raise ConfigError("mcp: standard input is closed: the client that starts this command gives it pipes")
     server = mcp_server(engine, agents)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options(NotificationOptions()))
