@@ -24,6 +24,12 @@ _MOST: Final = 2**53
 # The most digits of an index.
 _DIGITS: Final = 9
 
+#: The end of a stream of chat completions.
+DONE: Final = "[DONE]"
+# The most objects on one line; a larger number would block the event loop.
+_MOST_OBJECTS: Final = 1000
+_BETWEEN_OBJECTS: Final = re.compile(r"\s*(?:data:\s*(?=[{\[]))?")
+
 _HALF_PAIR: Final = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -34,6 +40,24 @@ def read_json(text: str) -> JsonValue:
     `ValueError`, for one with more than `MAX_PARTS`.
     """
     return _read(text, strict=False)
+
+
+def split_objects(text: str) -> list[str]:
+    """Return the JSON objects that stand one behind another on a line, and `[DONE]`; empty for another line.
+
+    Servers that lose the line end between two events send them so, with or without the name of the second one's field.
+    """
+    objects: list[str] = []
+    begin = 0
+    try:
+        while begin < len(text) and len(objects) <= _MOST_OBJECTS:
+            end = begin + len(DONE) if text.startswith(DONE, begin) else _LENIENT.raw_decode(text, begin)[1]
+            objects.append(text[begin:end])
+            between = _BETWEEN_OBJECTS.match(text, end)
+            begin = between.end() if between else end
+    except (ValueError, RecursionError):
+        return []
+    return objects if 1 < len(objects) <= _MOST_OBJECTS else []
 
 
 def whole_object(raw: str) -> dict[str, JsonValue] | None:

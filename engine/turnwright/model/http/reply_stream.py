@@ -24,7 +24,7 @@ from turnwright_states import Cause
 
 from .error_body import understand
 from .errors import NEXT_STEPS, excerpt, read_error, stream_failure, without_tags
-from .json_text import MAX_DEPTH, read_json
+from .json_text import DONE, MAX_DEPTH, read_json, split_objects
 from .reply_builder import Builder
 from .sse import MAX_EVENT, MAX_LINES, EventReader, EventTooLongError, ServerSentEvent
 from .text_buffer import MAX_BYTES, MAX_CHUNKS, TooLargeError
@@ -40,7 +40,6 @@ MAX_QUICK: Final = 4096
 # An object in an object takes at least five bytes, with its key, and a list two.
 _OBJECT: Final = 5
 _LIST: Final = 2
-_DONE: Final = "[DONE]"
 _CR: Final = 13
 _LF: Final = 10
 # The bytes of a body that are kept for an error, if it was not a reply.
@@ -276,7 +275,7 @@ class ReplyStream(ABC, Generic[B_co]):
         if event == "error":
             self._report(_read_or_keep(data))
             return []
-        if data.strip('"') == _DONE:
+        if data.strip('"') == DONE:
             self._finish()
             return []
         try:
@@ -286,6 +285,8 @@ class ReplyStream(ABC, Generic[B_co]):
                 return self._take_lines(event, data)
             if isinstance(error, TooLargeError):
                 raise
+            if data.startswith("{") and (objects := split_objects(data)):
+                return self._take_lines(event, "\n".join(objects))
             # A lost chunk changes the reply: `{"n": 1` and `}` are complete arguments without the `000` between them.
             # An event that was never JSON is a keep-alive.
             if data.startswith("{") and not self._builder.finished:

@@ -177,6 +177,16 @@ class TestChunks:
         data = sse(chunk({"content": "a"}), chunk({"content": "b"}), STOP).replace(b"\n\n", b"\n")
         assert decode(data).reply().text == "ab"
 
+    @pytest.mark.parametrize("between", ["", " ", "data: ", " data:"])
+    def test_chunks_without_a_line_end_between_are_read(self, between: str) -> None:
+        texts = [json.dumps(chunk({"content": content})) for content in ('a"}{', "b")]
+        data = f"data: {between.join([*texts, json.dumps(STOP)])}\n\n".encode()
+        assert decode(data).reply().text == 'a"}{b'
+        done = f"data: {between.join([*texts, '[DONE]'])}\n\n".encode()
+        assert decode(done).reply().text == 'a"}{b'
+        cut = failure(f"data: {between.join(texts)[:-1]}\n\n".encode())
+        assert (cut.cause, "not complete JSON" in str(cut)) == (Cause.INTERRUPTED, True)
+
     def test_json_may_run_over_several_data_lines(self) -> None:
         text = json.dumps(chunk({"content": "a"}, "stop"), indent=1)
         assert decode("".join(f"data: {line}\n" for line in text.split("\n")).encode()).reply().text == "a"
