@@ -101,6 +101,7 @@ from turnwright.transcript.pairing import Unpaired
 from turnwright_states import Decision, Limits
 
 from .in_process import InProcessTurns
+from .sync_loop import SyncLoop
 
 if TYPE_CHECKING:
     from turnwright.journal.fork_changes import ForkChanges
@@ -113,7 +114,6 @@ if TYPE_CHECKING:
     from .handle import TurnHandle
     from .started_turns import StartedTurn, StartedTurns
     from .submitted_turns import SubmittedTurns
-    from .sync_loop import SyncLoop
     from .turn_stream import SyncTurnStream, TurnStream
 
 _LOG = logging.getLogger(__name__)
@@ -357,7 +357,8 @@ class Engine(Generic[DepsT]):
         #: Drives the turns of this engine: here, or on the workers of its runtime.
         self._turns = self._work if runtime.embedded else self._open_submitted()
         self._in_background: StartedTurns | None = None
-        self._sync_loop: SyncLoop | None = None
+        #: The event loop of a program that has none.
+        self._sync = SyncLoop()
 
     async def run(
         self,
@@ -1113,15 +1114,6 @@ class Engine(Generic[DepsT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    @property
-    def _sync(self) -> "SyncLoop":
-        """The event loop of a program that has none."""
-        if self._sync_loop is None:
-            from .sync_loop import SyncLoop  # noqa: PLC0415 (most programs have an event loop)
-
-            self._sync_loop = SyncLoop()
-        return self._sync_loop
 
     def _run(self, method: Callable[[], Coroutine[object, object, T]], form: str) -> T:
         """Return the result of a method of this engine, in a program without an event loop. `form` is how it is called.

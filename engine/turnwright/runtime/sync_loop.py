@@ -26,7 +26,9 @@ class SyncLoop:
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
-        self._is_running = False
+        #: Held during a call. Two threads may begin one at the same time.
+        self._in_use = threading.Lock()
+        self._is_closed = False
 
     def run(self, work: Callable[[], Coroutine[object, object, T]], *, instead: str) -> T:
         """Return the result of `work()`. Its tasks rest until the next call.
@@ -35,8 +37,16 @@ class SyncLoop:
         """
         if in_event_loop():
             raise ConfigError(f"an event loop runs here, and a call that blocks it would never return: write {instead}")
-        if self._is_running:
+        if not self._in_use.acquire(blocking=False):
             raise ConfigError("the engine is used by another thread: give each thread its own engine")
+        try:
+            return self._run(work)
+        finally:
+            if self._is_closed:
+                self.close()  # a call after the end, which a closed engine refuses
+            self._in_use.release()
+
+    def _run(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
         import asyncio  # noqa: PLC0415 (an import of turnwright needs no event loop)
 
         if self._runner is None:
@@ -53,7 +63,6 @@ class SyncLoop:
                 interrupt.cancels(lambda: loop.call_soon_threadsafe(cancel))
             return await work()
 
-        self._is_running = True
         try:
             with interrupt.received():
                 result = self._runner.run(cancelable(), context=copy_context())
@@ -62,7 +71,6 @@ class SyncLoop:
                 raise KeyboardInterrupt from None
             raise
         finally:
-            self._is_running = False
             self._end(task)
         if interrupt.has_come:
             raise KeyboardInterrupt  # too late to cancel anything
@@ -136,7 +144,8 @@ class SyncLoop:
                 raise  # another exception was thrown into the loop: this one does not wait
 
     def close(self) -> None:
-        """Cancel the tasks that are left, and close the loop."""
+        """Cancel the tasks that are left, and close the loop. A later call has a loop for itself."""
+        self._is_closed = True
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()

@@ -1,7 +1,9 @@
 """Turns of a program without an event loop."""
 
 import asyncio
+import gc
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import ContextVar
@@ -21,6 +23,7 @@ from turnwright import (
     StoreError,
     ToolContext,
     TurnAlreadyEndedError,
+    TurnContext,
     tool,
 )
 from turnwright.model import ModelRequest, ModelResponse, ScriptedModel, asks_for
@@ -231,6 +234,53 @@ def test_second_thread_is_refused() -> None:
         engines.append(engine)
         assert engine.run_sync(CLERK, "hi").outcome is Outcome.FINISHED
     assert errors == ["the engine is used by another thread: give each thread its own engine"]
+
+
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Lets threads take turns after each microsecond."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+
+
+@pytest.mark.usefixtures("hasty_threads")
+def test_threads_that_begin_together_are_refused_but_one() -> None:
+    """All calls of an engine run in one event loop, whichever thread comes first."""
+    errors: set[str] = set()
+    for _ in range(50):
+        start, loops = threading.Barrier(4), set[asyncio.AbstractEventLoop]()
+
+        async def note_loop(_: TurnContext, loops: set[asyncio.AbstractEventLoop] = loops) -> str:
+            loops.add(asyncio.get_running_loop())
+            return "Be brief."
+
+        def run(engine: Engine, agent: Agent, start: threading.Barrier = start) -> None:
+            start.wait()
+            try:
+                engine.run_sync(agent, "Hi.")
+            except Exception as error:  # noqa: BLE001 (asserted below)
+                errors.add(str(error))
+
+        with Engine(model=ScriptedModel("Hi.", repeat=True)) as engine:
+            agent = Agent(name="Clerk", instructions=note_loop)
+            threads = [threading.Thread(target=run, args=(engine, agent)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        assert len(loops) == 1
+    assert errors == {"the engine is used by another thread: give each thread its own engine"}
+
+
+def test_call_after_the_end_leaves_no_event_loop() -> None:
+    engine = Engine(model=ScriptedModel("Hi."))
+    engine.close()
+    with pytest.raises(EngineClosedError):
+        engine.run_sync(CLERK, "hi")
+    del engine
+    gc.collect()  # a loop that nobody closed warns, which fails the test
 
 
 def test_engine_may_belong_to_any_thread() -> None:
