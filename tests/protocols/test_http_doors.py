@@ -2,15 +2,22 @@
 
 from typing import TYPE_CHECKING
 
+import anyio
+import anyio.lowlevel
 import httpx
 import pytest
+from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
-from tests.protocols.asgi import Client
+from tests.protocols.a2a.client import VERSION, message
+from tests.protocols.asgi import Client, Json
 from tests.protocols.subject import AGENT, make_engine
+from tests.protocols.ui.chat_page import ChatPage
 from tests.servers.forked_python import Python
 
+from turnwright import Engine, tool
 from turnwright.errors import ConfigError
-from turnwright_protocols.http import Bounds
+from turnwright.model import ScriptedModel, asks_for
+from turnwright_protocols.http import Bounds, Gate
 from turnwright_protocols.http_doors import BesidePages, door_routes, open_doors, token_gate
 
 if TYPE_CHECKING:
@@ -90,6 +97,48 @@ async def test_door_at_the_root_leaves_its_pages_alone() -> None:
         call = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {}}
         assert (await program.send("POST", "/", call)).json()["result"]["tasks"] == []
         assert "bearer" in (await Client(app).send("GET", "/.well-known/agent-card.json")).json()["securitySchemes"]
+
+
+@pytest.mark.parametrize("door", ["a2a", "responses", "ui"])
+async def test_client_is_asked_for_its_own_approval_and_waits_for_others(door: str) -> None:
+    """Of two people who must approve, the client's is one. It follows the turn until the other has approved."""
+
+    @tool(needs_approval=True, approvers=2)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def approve_later(engine: Engine) -> None:
+        (row,) = await engine.turns()
+        with anyio.fail_after(10):
+            while not (await engine.get(row.id)).interrupts[0].approved_by:
+                await anyio.lowlevel.checkpoint()
+        for _ in range(1000):  # more than another question would take
+            await anyio.lowlevel.checkpoint()
+        await engine.answer(row.id, {"approval-1": True}, by="bob")
+
+    async with Engine(model=ScriptedModel(asks_for(("pay", {})), "Done."), tools=[pay], poll_interval=0.02) as engine:
+        client = Client(Starlette(routes=door_routes(engine, [AGENT], Gate(lambda *_: "ann"), [door])), VERSION)
+        if door == "a2a":
+            path = "/message:send"
+            task = (await client.send("POST", path, {"message": message("Pay.")})).json()["task"]
+            body: Json = {"message": message("yes", task=task["id"])}
+        elif door == "responses":
+            path = "/v1/responses"
+            response = (await client.send("POST", path, {"model": "subject", "input": "Pay."})).json()
+            name = next(item["id"] for item in response["output"] if item["type"] == "mcp_approval_request")
+            answer = {"type": "mcp_approval_response", "approval_request_id": name, "approve": True}
+            body = {"model": "subject", "input": [answer], "previous_response_id": response["id"]}
+        else:
+            path, page = "/api/chat", ChatPage()
+            body = {"id": "c1", "messages": [page.say("Pay.")]}
+            page.read((await client.send("POST", path, body)).data())
+            body["messages"] = [page.respond(approved=True)]
+        async with anyio.create_task_group() as group:
+            group.start_soon(approve_later, engine)
+            reply = await client.send("POST", path, body)
+        assert "Done." in reply.text
+        assert ("may pay run?" in reply.text) == (door == "a2a"), "only the history of a task has the question"
 
 
 async def test_unknown_door_is_refused() -> None:

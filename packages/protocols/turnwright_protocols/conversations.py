@@ -143,10 +143,18 @@ def answerable_by(user: str) -> Choose:
     """
 
     def is_answerable(interrupt: Interrupt) -> bool:
-        people = {*interrupt.approved_by, *(answer.by for answer in interrupt.approvals_so_far)}
-        return interrupt.kind is not InterruptKind.RESULT and (not interrupt.is_shared or user not in ("", *people))
+        return interrupt.kind is not InterruptKind.RESULT and (not interrupt.is_shared or user != "")
 
-    return lambda interrupts: [interrupt for interrupt in interrupts if is_answerable(interrupt)]
+    return without_approved(user, lambda interrupts: [*filter(is_answerable, interrupts)])
+
+
+def without_approved(user: str, choose: Choose) -> Choose:
+    """Return what chooses the same interrupts, without those that this user has approved and others must approve."""
+
+    def is_open(interrupt: Interrupt) -> bool:
+        return user not in {*interrupt.approved_by, *(answer.by for answer in interrupt.approvals_so_far)} - {""}
+
+    return lambda interrupts: [*filter(is_open, choose(interrupts))]
 
 
 def for_client(event: StreamEvent, choose: Choose) -> StreamEvent | None:
@@ -222,11 +230,11 @@ class PausedTurn:
         self.interrupts = () if pause is None else pause.interrupts
         first = events[0].fact if events and isinstance(events[0], FactEvent) else None
         self.started = first if isinstance(first, f.TurnStarted) else None
-        self._answers = {
-            event.fact.interrupt: event.fact
+        self._answers = [
+            event.fact
             for event in events
             if isinstance(event, FactEvent) and event.seq > self.seq and isinstance(event.fact, f.Answered)
-        }
+        ]
 
     @classmethod
     async def read(
@@ -241,17 +249,18 @@ class PausedTurn:
         note = None if self.started is None else self.started.metadata.get(door)
         return note if isinstance(note, Mapping) else None
 
-    def without_known(self, answers: Mapping[str, AnswerValue]) -> dict[str, AnswerValue]:
+    def without_known(self, answers: Mapping[str, AnswerValue], by: str) -> dict[str, AnswerValue]:
         """Return the answers to the pause that the journal does not have: a client may send them again."""
-        return {name: answer for name, answer in answers.items() if not self._is_known(name, answer)}
+        return {name: answer for name, answer in answers.items() if not self._is_known(name, answer, by)}
 
-    def _is_known(self, name: str, answer: AnswerValue) -> bool:
-        fact = self._answers.get(name)
-        if fact is None:
+    def _is_known(self, name: str, answer: AnswerValue, by: str) -> bool:
+        is_shared = any(interrupt.id == name and interrupt.is_shared for interrupt in self.interrupts)
+        facts = [fact for fact in self._answers if fact.interrupt == name and (fact.by == by or not is_shared)]
+        if not facts:
             return False
-        parsed_answer = parse_answer(self.interrupts, name, answer)
+        parsed_answer = parse_answer(self.interrupts, name, answer, by=by)
         values = (parsed_answer.decision, parsed_answer.text, parsed_answer.given, parsed_answer.always)
-        return values == (fact.decision, fact.text, fact.given, fact.always)
+        return values in [(fact.decision, fact.text, fact.given, fact.always) for fact in facts]
 
 
 async def answer_turn(
@@ -269,6 +278,6 @@ async def answer_turn(
     Raises `InvalidAnswerError`, `TurnAlreadyEndedError` and what `Engine.attach` raises.
     """
     handle = engine.attach(turn_id, agent)
-    if new_answers := paused_turn.without_known(answers):
+    if new_answers := paused_turn.without_known(answers, by):
         await handle.answer(new_answers, by=by, via=via)
     return handle

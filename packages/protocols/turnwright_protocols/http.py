@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias, TypeVar
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import anyio
 from pydantic import JsonValue
@@ -219,6 +219,11 @@ def refuse_call(refusal: RefusedRequestError) -> Response:
 def owned_session(user: str, session: str) -> str:
     """Return the engine's session of a user's conversation. No two users share one, whatever their names are."""
     return f"{_OWNED}{quote(user, safe='')}/{session}" if user else session
+
+
+def user_of(session: str) -> str:
+    """Return the user of an engine's session; empty if it has none."""
+    return unquote(session.removeprefix(_OWNED).partition("/")[0]) if session.startswith(_OWNED) else ""
 
 
 def conversation_of(session: str) -> str:

@@ -77,7 +77,7 @@ def read_prompt(message: Message) -> Prompt:
 
 
 def read_answers(
-    prompt: Prompt, interrupts: Sequence[Interrupt], open_interrupts: Sequence[Interrupt]
+    prompt: Prompt, interrupts: Sequence[Interrupt], open_interrupts: Sequence[Interrupt], *, by: str
 ) -> dict[str, AnswerValue]:
     """Return the answers of a message to the interrupts of a pause, among them all `open_interrupts`.
 
@@ -100,7 +100,7 @@ def read_answers(
     (interrupt,) = questions or open_interrupts
     if interrupt.kind in APPROVALS and prompt.text.lstrip().startswith("{"):
         raise wrong_field("parts", "an approval by text is yes or no")
-    parse_answer(tuple(open_interrupts), interrupt.id, prompt.text)
+    parse_answer(tuple(open_interrupts), interrupt.id, prompt.text, by=by)
     return {interrupt.id: prompt.text}
 
 

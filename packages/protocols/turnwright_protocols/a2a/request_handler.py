@@ -56,6 +56,7 @@ from turnwright_protocols.http import (
     conversation_of,
     owned_session,
     refusal_of,
+    user_of,
     waiting,
 )
 
@@ -216,7 +217,7 @@ class TaskHandler(RequestHandler):
 
     async def _read(self, row: TurnRow) -> tuple[TaskEncoder, int]:
         """Return the task of a turn's journal, and the seq of its last event."""
-        encoder = self._encoder(row.id, conversation_of(row.session or ""), row.updated_at)
+        encoder = self._encoder(row.id, row.session or "", row.updated_at)
         events = await self._engine.snapshot(row.id)
         for event in events:
             encoder.encode(event)
@@ -229,8 +230,9 @@ class TaskHandler(RequestHandler):
             encoder.take_answers((await self._engine.get(row.id)).answered_ids)
         return encoder, seq
 
-    def _encoder(self, turn: str, context: str, at: float) -> TaskEncoder:
-        return TaskEncoder(turn, context, at=at, client_tools=self._client_tools)
+    def _encoder(self, turn: str, session: str, at: float) -> TaskEncoder:
+        user = user_of(session)
+        return TaskEncoder(turn, conversation_of(session), at=at, client_tools=self._client_tools, user=user)
 
     def _events(self, handle: TurnHandle[str], after: int, encoder: TaskEncoder) -> AsyncIterator[StreamEvent]:
         return events_for_client(self._engine, handle, after, encoder.choose_questions)
@@ -306,7 +308,7 @@ class TaskHandler(RequestHandler):
             asked_ids = [interrupt.id for interrupt in paused_turn.interrupts]
             still_open = () if encoder.pause is None else encoder.pause.interrupts
             open_interrupts = [interrupt for interrupt in still_open if interrupt.id in asked_ids]
-            answers = read_answers(prompt, paused_turn.interrupts, open_interrupts)
+            answers = read_answers(prompt, paused_turn.interrupts, open_interrupts, by=user)
             handle = await answer_turn(self._engine, self._agent, paused_turn, row.id, answers, by=user, via=_VIA)
             needed = {interrupt.id: interrupt.approvals for interrupt in open_interrupts}
             encoder.take_answers([name for name in answers if needed.get(name) == 1])
@@ -333,7 +335,7 @@ class TaskHandler(RequestHandler):
         if await find_open_turn(self._engine, session) is not None:
             raise UnsupportedOperationError(_PAUSE_IS_FIRST)
         handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files)
-        encoder = self._encoder(handle.id, context, self._engine.setup.now())
+        encoder = self._encoder(handle.id, session, self._engine.setup.now())
         events = self._events(handle, 0, encoder)
         encoder.encode(await anext(events))
         return encoder, events

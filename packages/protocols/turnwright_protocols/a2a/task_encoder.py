@@ -22,6 +22,7 @@ from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, T
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import settleable
+from turnwright_protocols.conversations import without_approved
 from turnwright_protocols.endings import Ending, ending_of, explain_end, record_end
 from turnwright_protocols.items import Item, clean, left_open
 from turnwright_protocols.turn_reader import TurnReader
@@ -55,10 +56,13 @@ class TaskEncoder:
 
     `encode` returns the updates of a stream; `task` is the task so far, to which they lead. The only artifact is the
     answer: the model's last text. Earlier texts, questions and answers are messages of the history. A task that waits
-    for results is working, unless they are those of `client_tools`, which the client runs.
+    for results is working, unless they are those of `client_tools`, which the client runs. So is one that waits for
+    other approvals than that of `user`.
     """
 
-    def __init__(self, turn: str, context: str, *, at: float, client_tools: Collection[str] = ()) -> None:
+    def __init__(
+        self, turn: str, context: str, *, at: float, client_tools: Collection[str] = (), user: str = ""
+    ) -> None:
         self.turn = turn
         self._context = context
         #: The time of the status, in seconds since the Unix epoch.
@@ -67,6 +71,10 @@ class TaskEncoder:
         self.pause: TurnPausedEvent | None = None
         self._question: Message | None = None
         self._reader = TurnReader(turn, client_tools)
+        #: Chooses the interrupts that the client can answer.
+        self.choose_questions = without_approved(
+            user, lambda interrupts: settleable(interrupts, self._reader.client_tools)
+        )
         self._state: TaskState = TaskState.TASK_STATE_SUBMITTED
         self._record: dict[str, JsonValue] = {"turn": turn}
         self._history: list[Message] = []
@@ -93,10 +101,6 @@ class TaskEncoder:
             history=self._history,
             metadata=to_struct(self._record),
         )
-
-    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
-        """Return the interrupts without results that others than the client owe."""
-        return settleable(interrupts, self._reader.client_tools)
 
     def encode(self, event: TurnEvent) -> list[Update]:
         """Return the updates of an event; empty for an event of another turn."""
@@ -160,13 +164,14 @@ class TaskEncoder:
         self._history.append(self._say(f"answer-{seq}", [Part(text=text)], Role.ROLE_USER))
 
     def _close(self, interrupts: Sequence[Interrupt], pause: TurnPausedEvent | None) -> Updates:
-        """Read which interrupts are still open. The turn stays paused while any is."""
-        if pause is None:
+        """Read which interrupts are still open. The client is asked while it can answer any."""
+        questions = () if pause is None else tuple(self.choose_questions(pause.interrupts))
+        if pause is None or not questions:
             self.pause = self._words = None
             self._state = TaskState.TASK_STATE_WORKING
             yield self._update()
-        elif tuple(interrupts) != pause.interrupts:
-            yield self._ask(pause)
+        elif tuple(interrupts) != questions:
+            yield self._ask(replace(pause, interrupts=questions))
 
     # The artifact.
 

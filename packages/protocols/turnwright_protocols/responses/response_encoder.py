@@ -1,7 +1,7 @@
 """Encode the account of one segment of a turn as a response: its items, and the events of its stream."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -13,6 +13,7 @@ from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols import items as i
 from turnwright_protocols.client_tools import call_reference, settleable, waits_for_client
+from turnwright_protocols.conversations import without_approved
 from turnwright_protocols.endings import Ending, ending_of, explain_end
 from turnwright_protocols.items import APPROVALS, Item, arguments_text, clean
 from turnwright_protocols.segment_usage import SegmentUsage
@@ -70,13 +71,17 @@ class Segment:
 class ResponseEncoder:
     """Translates the events of one segment into the events of its response. No I/O.
 
-    `absorb` reads the events before the segment. `response` is the response so far.
+    `absorb` reads the events before the segment. `response` is the response so far. `user` approves once.
     """
 
-    def __init__(self, segment: Segment, options: ResponseOptions | None = None) -> None:
+    def __init__(self, segment: Segment, options: ResponseOptions | None = None, user: str = "") -> None:
         self._segment = segment
         self._options = options or ResponseOptions()
         self._reader = TurnReader(segment.turn)
+        #: Chooses the interrupts that the client can answer.
+        self.choose_questions = without_approved(
+            user, lambda interrupts: settleable(interrupts, self._reader.client_tools)
+        )
         self._usage = SegmentUsage()
         self._number = 0
         self._elapsed = 0.0
@@ -95,10 +100,6 @@ class ResponseEncoder:
     def is_over(self) -> bool:
         """Whether the segment has ended."""
         return self._status not in ("queued", "in_progress")
-
-    def choose_questions(self, interrupts: Sequence[Interrupt]) -> list[Interrupt]:
-        """Return the interrupts without results that others than the client owe."""
-        return settleable(interrupts, self._reader.client_tools)
 
     def absorb(self, event: TurnEvent) -> None:
         """Read an event before the segment."""

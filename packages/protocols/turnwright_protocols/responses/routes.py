@@ -300,7 +300,7 @@ class _Responses:
 
     def _encoder(self, record: _Stored, *, up_to: int | None = None) -> ResponseEncoder:
         """Return the encoder of a response, which has read the turn's events, or those up to a fact."""
-        encoder = ResponseEncoder(record.segment, self._options)
+        encoder = ResponseEncoder(record.segment, self._options, record.user)
         for event in record.events:
             if event.seq <= record.segment.seq:
                 encoder.absorb(event)
@@ -336,7 +336,7 @@ class _Responses:
             text = body.prompt
             interrupt = accepts_text(missing, text)
             if not interrupt and self._options.approvals == "text" and len(missing) == 1:
-                interrupt = _approval_by_text(missing[0].id, pause, text)
+                interrupt = _approval_by_text(missing[0].id, pause, text, by=earlier.user)
             return {**answers, interrupt: text} if interrupt else {}
         if missing:
             raise RefusedRequestError(400, "input: all open requests must be answered in one request", field="input")
@@ -361,7 +361,7 @@ class _Responses:
         fields |= {"metadata": body.metadata, "background": body.background}
         fields["tools"] = earlier.segment.request["tools"]
         segment = Segment(turn, seq, fields, earlier.segment.created_at)
-        encoder = ResponseEncoder(segment, self._options)
+        encoder = ResponseEncoder(segment, self._options, earlier.user)
         for event in paused_turn.events:
             encoder.absorb(event)
         handle = await answer_turn(self._engine, agent, paused_turn, turn, answers, by=earlier.user, via=_VIA)
@@ -387,7 +387,8 @@ class _Responses:
         fields |= {"metadata": body.metadata, "background": body.background}
         fields["tools"] = functions_of([tool.to_json() for tool in tools])
         segment = Segment(handle.id, 0, fields, self._engine.setup.now())
-        return await self._respond(request, handle, ResponseEncoder(segment, self._options), segment, body)
+        encoder = ResponseEncoder(segment, self._options, user)
+        return await self._respond(request, handle, encoder, segment, body)
 
     async def _history(self, earlier: _Stored) -> list[Message]:
         """Return the conversation up to the end of a response's turn. Raises `RefusedRequestError` while that runs."""
@@ -446,13 +447,15 @@ def _to_lines(events: Sequence[Json]) -> str:
     return "".join(to_sse(event, str(event["type"])) for event in events)
 
 
-def _approval_by_text(interrupt: str, pause: TurnPausedEvent, text: str) -> str:
-    """Return the interrupt if the text approves or rejects it."""
+def _approval_by_text(interrupt: str, pause: TurnPausedEvent, text: str, *, by: str) -> str:
+    """Return the interrupt if the text approves or rejects it. Raises `InvalidAnswerError` if `by` must not approve."""
     question = next(open_interrupt for open_interrupt in pause.interrupts if open_interrupt.id == interrupt)
     if question.kind not in APPROVALS or text.lstrip().startswith("{"):
         return ""
     try:
-        parse_answer(pause.interrupts, interrupt, text)
-    except InvalidAnswerError:
+        parse_answer(pause.interrupts, interrupt, text, by=by)
+    except InvalidAnswerError as error:
+        if not error.is_unfit:
+            raise
         return ""
     return interrupt

@@ -27,6 +27,7 @@ from turnwright_protocols.conversations import (
     find_turn,
     is_paused,
     start_in_session,
+    without_approved,
     without_waits,
 )
 from turnwright_protocols.http import (
@@ -123,11 +124,11 @@ class _Chat:
             self._engine, agent, chat.prompt, session=session, files=chat.files, tools=tools
         )
         encoder = self._encoder(handle.id)
-        return self._stream(handle, encoder, encoder.start(handle.id))
+        return self._stream(handle, encoder, encoder.start(handle.id), user)
 
     async def reconnect(self, request: Request) -> Response:
         """Stream the message of the turn from its beginning, unless it asks: the SDK's client builds it again."""
-        _, session = await self._session(request)
+        user, session = await self._session(request)
         row = await find_open_turn(self._engine, session)
         events = [] if row is None else await self._events(row.id)
         if row is None or (is_paused(row) and isinstance(events[-1], TurnPausedEvent)):
@@ -138,7 +139,7 @@ class _Chat:
         for event in (event for segment in earlier for event in segment):
             encoder.absorb(event)
         start_chunks = encoder.start(message_id(row.id, len(earlier)), announces=bool(earlier))
-        return self._stream(handle, encoder, start_chunks, after=earlier[-1][-1].seq if earlier else 0)
+        return self._stream(handle, encoder, start_chunks, user, after=earlier[-1][-1].seq if earlier else 0)
 
     async def messages(self, request: Request) -> Response:
         """Return the messages of the chat."""
@@ -184,7 +185,7 @@ class _Chat:
         handle = await answer_turn(self._engine, agent, paused_turn, row.id, answers, by=user, via=via)
         number = len(split_events(paused_turn.events)) - (not is_message)
         start_chunks = encoder.start(message_id(row.id, number), announces=is_message)
-        return self._stream(handle, encoder, start_chunks, after=paused_turn.seq)
+        return self._stream(handle, encoder, start_chunks, user, after=paused_turn.seq)
 
     async def _events(self, turn: str) -> list[StreamEvent]:
         """Return the events of a turn so far, as the page has them."""
@@ -200,13 +201,20 @@ class _Chat:
         )
 
     def _stream(
-        self, handle: TurnHandle[str], encoder: ChunkEncoder, start_chunks: Sequence[Chunk], *, after: int = 0
+        self,
+        handle: TurnHandle[str],
+        encoder: ChunkEncoder,
+        start_chunks: Sequence[Chunk],
+        user: str,
+        *,
+        after: int = 0,
     ) -> Response:
         def close(error: str) -> str:
             return _to_lines(encoder.close(error or _LEFT) if error or not encoder.is_over else ())
 
         # At once: the text of a fast reply streams in from now on.
-        events = events_for_client(self._engine, handle, after, encoder.choose_questions)
+        choose = without_approved(user, encoder.choose_questions)
+        events = events_for_client(self._engine, handle, after, choose)
         lines = encode_stream(events, _to_lines(start_chunks), lambda event: _to_lines(encoder.encode(event)), close)
         return EventStream(lines, self._gate.bounds, HEADERS)
 
