@@ -364,7 +364,8 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def aclose(self) -> None:
         self._driven_epochs.clear()
         if self._opened:
-            self._db.close()
+            with self._errors():
+                self._db.close()
         self._owner.release()
 
     def _delete(self, turn_id: str) -> int:
@@ -504,6 +505,8 @@ def _in_event_loop() -> bool:
 def _explain(error: Exception) -> str:
     if isinstance(error, OSError):
         return f"{error.strerror}: {_HINTS[sqlite3.SQLITE_CANTOPEN]}"
+    if isinstance(error, sqlite3.ProgrammingError) and "same thread" in str(error):
+        return "it is used by another thread than the one that opened it: give each thread its own engine"
     # The low byte is the primary code. Errors of the Python module itself, such as for a closed store, have no code.
     hint = _HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF)
     return f"{error}: {hint}" if hint else str(error)

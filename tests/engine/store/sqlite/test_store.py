@@ -7,6 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
@@ -83,6 +84,14 @@ async def test_closed_store_raises_store_error(bench: SqliteBench) -> None:
     await store.aclose()
     with pytest.raises(StoreError, match=r"turns\.db: Cannot operate on a closed database\.; nothing was written"):
         await store.turns()
+
+
+async def test_store_of_another_thread_says_what_to_do(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "turns.db", durability="normal")
+    for method in (store.turns, store.aclose):
+        with pytest.raises(StoreError, match=r"another thread .*: give each thread its own engine; nothing was"):
+            await anyio.to_thread.run_sync(anyio.run, method)
+    await store.aclose()
 
 
 @pytest.mark.parametrize("payload", ["no JSON", '{"v":99}', '{"v":1,"number":"many"}'])
