@@ -119,3 +119,25 @@ def test_lines_after_the_beginning_of_a_list_are_read(format_name: str) -> None:
     data = "[\n" + ARRANGEMENTS["lines"](RECORDINGS[format_name])
     [run] = runs_as(data, format_name)
     assert (run.calls, run.results, run.unreadable_lines) == (1, 1, 1)
+
+
+@pytest.mark.parametrize("format_name", ["claude-code", "codex"])
+def test_records_in_a_common_line_are_read(format_name: str) -> None:
+    lines = ARRANGEMENTS["lines"](RECORDINGS[format_name]).splitlines(keepends=True)
+    glued = [lines[0], lines[1].strip() + lines[2], lines[3]]
+    [run] = runs_as("".join(glued), format_name)
+    assert (run.steps, run.calls, run.results, run.unreadable_lines) == (2, 1, 1, 0)
+    [run] = runs_as("".join([lines[0], lines[1].strip() + lines[2][:40]]), format_name)
+    assert (run.calls, run.unreadable, run.cut, run.unreadable_lines) == (1, 1, True, 0)
+    broken_line = lines[1].strip() + lines[2].replace(": ", " ", 1)  # its call is known
+    [run] = runs_as("".join([lines[0], broken_line, lines[3]]), format_name)
+    assert (run.calls, run.unreadable, run.unpaired, run.unreadable_lines) == (1, 1, 0, 1)
+
+
+@pytest.mark.parametrize("format_name", ["claude-code", "codex"])
+def test_record_behind_the_zeros_of_a_crash_is_read(format_name: str) -> None:
+    lines = ARRANGEMENTS["lines"](RECORDINGS[format_name]).splitlines(keepends=True)
+    [run] = runs_as("".join([*lines[:2], "\0" * 100, *lines[2:]]), format_name)
+    assert (run.calls, run.results, run.unreadable_lines, run.finished) == (1, 1, 1, True)
+    [run] = runs_as("".join([*lines, "\0" * 100]), format_name)
+    assert (run.calls, run.results, run.cut) == (1, 1, True)

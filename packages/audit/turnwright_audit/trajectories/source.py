@@ -1,6 +1,7 @@
 """A recording to read: a file, a member of an archive, or standard input."""
 
 import io
+import json
 import re
 import sys
 from codecs import BOM_UTF8
@@ -43,6 +44,8 @@ _DEPTH: Final = 200
 _BROKEN: Final = (JSONError, UnicodeDecodeError, RecursionError, ArithmeticError, ValueError)
 #: A number with more digits makes no number of Python.
 _MOST_DIGITS: Final = 4000
+_DECODER: Final = json.JSONDecoder(strict=False)
+_SPACE: Final = re.compile(r"\s*")
 #: Such a number at the beginning of a value, or right after another value. A text of digits alone is none.
 _ENDLESS: Final = re.compile(rb"(?:(?<=[\[:,\s}\]el-])|(?<=[^\[{:,\s]\")|(?<=\")(?![0-9]*\"))[0-9]{%d}" % _MOST_DIGITS)
 
@@ -162,10 +165,13 @@ class Recording:
     def record_lines(self) -> Iterator[bytes]:
         """Yield all lines with their ends; of a list, or of values that follow one another, each value as a line.
 
-        A line without an end is the beginning of what is cut.
+        Two programs that write at once may leave out the end between two lines, and a crash may leave zeros before
+        one. A line without an end is the beginning of what is cut.
         """
         if self.is_lines or self._in_lines:
-            yield from self.raw_lines()
+            for line in self.raw_lines():
+                is_odd = (b"}{" in line and not _is_json(line)) or line.startswith(b"\0")
+                yield from _split(line) if is_odd else [line]
             return
         items = self.items("item" if isinstance(self.document, list) else "")
         for item in items:
@@ -335,6 +341,22 @@ def _open_values(data: BinaryIO) -> tuple[list[Any], bool]:
 
 def _has_records(value: JsonValue, names: Collection[str]) -> bool:
     return isinstance(value, dict) and any(isinstance(value.get(name), (dict, list)) for name in names)
+
+
+def _split(line: bytes) -> Iterator[bytes]:
+    """Yield the values at the beginning of a line as lines, and the rest of it. Zeros before them are a line too."""
+    values = line.lstrip(b"\0")
+    if values != line and values.strip():
+        yield b"\0\n"
+        line = values
+    text, start = line.decode(errors="surrogateescape"), 0
+    with suppress(*_BROKEN):
+        while start < len(text):
+            _, end = _DECODER.raw_decode(text, start)
+            yield text[start:end].encode(errors="surrogateescape") + b"\n"
+            start = _SPACE.match(text, end).end()  # type: ignore[union-attr] # it matches an empty text too
+    if start < len(text):
+        yield text[start:].encode(errors="surrogateescape")
 
 
 def _is_json(data: bytes) -> bool:
