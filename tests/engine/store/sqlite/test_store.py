@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -88,7 +88,8 @@ async def test_closed_store_raises_store_error(bench: SqliteBench) -> None:
 
 async def test_store_of_another_thread_says_what_to_do(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "turns.db", durability="normal")
-    for method in (store.turns, store.aclose):
+    methods: tuple[Callable[[], Awaitable[object]], ...] = (store.turns, store.aclose)
+    for method in methods:
         with pytest.raises(StoreError, match=r"another thread .*: give each thread its own engine; nothing was"):
             await anyio.to_thread.run_sync(anyio.run, method)
     await store.aclose()
