@@ -42,6 +42,7 @@ class Capabilities:
     #: since OpenAI and others answer 400 to an unknown field.
     reasoning_field: ReasoningField | None = None
     #: The server rejects an assistant's message without that field, so it is sent empty where there is no reasoning.
+    #: In the Messages API of such a server, each reply begins with its thinking, although nothing signed it.
     reasoning_required: bool = False
     #: The `reasoning_details` of a reply are sent back. A server that produces them accepts them. Some other servers
     #: answer 400, when a conversation began at another server of the same model.

@@ -56,13 +56,13 @@ def order_of(row: Sequence[str | int]) -> tuple[Mapping[str, JsonValue], ...]:
     return ({"type": ORDER, "blocks": [*blocks]},)
 
 
-def in_order(message: Message) -> list[Block]:
+def in_order(message: Message, *, unsigned: bool = False) -> list[Block]:
     """Return the blocks of an assistant's message, with each thinking block at its place.
 
     The thinking comes first if a text or the calls were changed after the reply. Blank texts are left out, and
-    trailing whitespace of the last one is removed.
+    trailing whitespace of the last one is removed. With `unsigned`, each reply begins with thinking, signed or not.
     """
-    row = [block for reasoning, parts in replies_of(message) for block in _reply(reasoning, parts)]
+    row = [block for reasoning, parts in replies_of(message) for block in _reply(reasoning, parts, unsigned=unsigned)]
     last = next((block for block in reversed(row) if block["type"] == "text"), None)
     if last is not None:
         last["text"] = str(last["text"]).rstrip()
@@ -95,9 +95,13 @@ def text_blocks(text: str) -> Iterator[Block]:
         yield {"type": "text", "text": text}
 
 
-def _reply(reasoning: ReasoningPart | None, parts: Sequence[TextPart | ToolCallPart]) -> Iterator[Block]:
+def _reply(
+    reasoning: ReasoningPart | None, parts: Sequence[TextPart | ToolCallPart], *, unsigned: bool
+) -> Iterator[Block]:
     details = reasoning.details if reasoning else ()
     thinking = [dict(detail) for detail in details if _is_kept(detail)]
+    if unsigned and parts and not any(map(is_thinking, thinking)):
+        thinking = [{"type": THINKING, "thinking": reasoning.text if reasoning else "", "signature": ""}, *thinking]
     text = "".join(part.text for part in parts if isinstance(part, TextPart))
     calls = [_call(part) for part in parts if isinstance(part, ToolCallPart)]
     order = next((detail.get("blocks") for detail in details if detail.get("type") == ORDER), None)
@@ -163,15 +167,16 @@ class Blocks(msgspec.Struct, frozen=True):
         return cls(role, content, join(row), side, is_thinking(row[0]))
 
 
-def encode_blocks(message: Message) -> Blocks:
+def encode_blocks(message: Message, *, unsigned: bool = False) -> Blocks:
     """Translate one message, without the parts that a provider does not know: steps, sentinels, foreign reasoning.
 
     Files of a user's message and of a result stay at their place; a text names a file of a kind that the API rejects.
+    For `unsigned` see `in_order`.
     """
     if message.role == "tool":
         return Blocks.of("tool", (_result(part) for part in message.parts if isinstance(part, ToolResultPart)))
     if message.role == "assistant":
-        return Blocks.of("assistant", in_order(message))
+        return Blocks.of("assistant", in_order(message, unsigned=unsigned))
     return Blocks.of(
         message.role, (block for part in message.parts for block in _encode_text(part, files=message.role == "user"))
     )

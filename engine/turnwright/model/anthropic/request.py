@@ -201,7 +201,7 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
     ) -> None:
         super().__init__(
             model,
-            encode_blocks,
+            lambda message: encode_blocks(message, unsigned=self.capabilities.reasoning_required),
             _tool,
             RESERVED,
             extra_body=extra_body,
@@ -263,6 +263,8 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         body.update(self._extra_body)
         body.update(fields)
         rest_of_body = dump({name: value for name, value in body.items() if value is not None})
+        # A server that requires it thinks without being asked, too.
+        keeps_thinking = keeps_thinking or self.capabilities.reasoning_required
         messages = row.messages(thought=keeps_thinking, mark=mark)
         return b"".join([b"{", *messages, *row.system(mark=mark), *_mark_last("tools", tools, mark), rest_of_body[1:]])
 

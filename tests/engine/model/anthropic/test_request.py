@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from turnwright.errors import ConfigError
 from turnwright.message import Message, ReasoningPart, Role, TextPart, ToolCallPart, ToolSpec
+from turnwright.model.anthropic.client import AnthropicMessages
 from turnwright.model.anthropic.request import MAX_TOKENS, AnthropicEncoder
 from turnwright.model.anthropic.settings import MIN_BUDGET
 from turnwright.model.capabilities import Capabilities
@@ -332,6 +333,33 @@ class TestExtraBody:
     def test_unusable_option_is_refused(self, options: dict[str, Any], fault: str) -> None:
         with pytest.raises(ConfigError, match=fault):
             AnthropicEncoder("m", **options)
+
+
+def test_unsigned_thinking_goes_back_where_it_is_required() -> None:
+    """Also in a call with little room: such a server thinks without being asked. Kimi and DeepSeek refuse the rest."""
+    call = ToolCallPart(id="c", name="read", arguments={})
+    messages = (
+        HELLO,
+        Message(role="assistant", parts=(ReasoningPart(text="hm"), call)),
+        result("c"),
+        Message(role="assistant", parts=(ReasoningPart(text="so", details=(THINKING,)), TextPart(text="Done."))),
+        Message.user("And?"),
+        Message.assistant("That is all."),
+        Message.user("Go."),
+    )
+    model = AnthropicMessages("kimi-k3", base_url="https://api.kimi.com/coding", api_key="k")
+    encoder = AnthropicEncoder("m", capabilities=model.capabilities, thinking=ADAPTIVE)
+    for limit in (None, 100):
+        bodies = encode(ModelRequest(messages, max_tokens=limit), encoder)["messages"]
+        blocks = [block for message in bodies if message["role"] == "assistant" for block in message["content"]]
+        assert [block for block in blocks if "thinking" in block] == [
+            {"type": "thinking", "thinking": "hm", "signature": ""},
+            THINKING,
+            {"type": "thinking", "thinking": "", "signature": ""},
+        ]
+        assert [block["type"] for block in blocks] == ["thinking", "tool_use", "thinking", "text", "thinking", "text"]
+    plain = encode(ModelRequest(messages), AnthropicEncoder("m"))["messages"]
+    assert [block for message in plain for block in message["content"] if "thinking" in block] == [THINKING]
 
 
 def test_a_message_is_encoded_once_and_forgotten_with_the_message() -> None:
