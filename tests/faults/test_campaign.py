@@ -76,7 +76,7 @@ def test_trials_cover_many_kinds() -> None:
     """Every way to die, every tool, each of the limits, and every feature of an agent."""
     plans = [Plan.of(1, number) for number in range(300)]
     kills = [kill for plan in plans for kill in plan.kills]
-    assert {kill.kind for kill in kills if isinstance(kill, KillAt)} == {"create", "claim", "append", "release", "post"}
+    assert {kill.what for kill in kills if isinstance(kill, KillAt)} == {"create", "claim", "append", "release", "post"}
     assert {kill.after for kill in kills if isinstance(kill, KillAt)} == {True, False}
     assert {kill.call for kill in kills if isinstance(kill, KillIn)} == {"tool", "model"}
     assert {kill.is_driving for kill in kills if isinstance(kill, KillAfter)} == {True, False}

@@ -128,7 +128,7 @@ def test_every_invariant_holds_for_any_agent_features(seed: int) -> None:
     """Ten scenarios a seed: one long run of Hypothesis would vary what it has drawn already."""
     agents = cast("tuple[Agent, ...]", tuple(AGENTS))
     report = fuzz(Target(agents, tuple(TOOLS)), examples=10, seed=seed)
-    assert report.counterexample is None, report.counterexample
+    assert report.found is None, report.found
     assert report.verdict is Verdict.HOLDS
 
 

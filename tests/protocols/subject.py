@@ -171,7 +171,7 @@ async def settle_job(engine: Engine) -> None:
             await anyio.lowlevel.checkpoint()
             for row in await engine.turns(live=True):
                 turn = await engine.get(row.id)
-                open_ = [question for question in turn.interrupts if question.id not in turn.answered_ids]
+                open_ = [question for question in turn.interrupts if question.id not in turn.answered]
                 if turn.paused and [question.tool for question in open_] == ["render"]:
                     await engine.settle(open_[0].key, "film.mp4")
                     return

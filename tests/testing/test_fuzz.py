@@ -187,8 +187,8 @@ IDS: Callable[[Build], str] = lambda build: build.__name__  # type: ignore[attr-
 def found_in(build: Build, seed: int = 1) -> Found:
     report = fuzz(Target((AGENT,), TOOLS, build=build), examples=60, seed=seed)
     assert report.verdict is Verdict.VIOLATED
-    assert report.counterexample is not None
-    return report.counterexample
+    assert report.found is not None
+    return report.found
 
 
 def run_as_test(text: str) -> None:
@@ -241,9 +241,9 @@ def test_unreproducible_failure_is_reported_unshrunk() -> None:
 
     report = fuzz(Target((AGENT,), TOOLS, build=moody), examples=20, seed=1, progress=wake)
     assert report.verdict is Verdict.VIOLATED
-    assert report.counterexample is not None
-    assert not report.counterexample.comes_back
-    assert "RuntimeError: once" in report.counterexample.checks[0].detail
+    assert report.found is not None
+    assert not report.found.comes_back
+    assert "RuntimeError: once" in report.found.checks[0].detail
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_shipped_engine_keeps_every_invariant_and_takes_most_rows() -> None:
     )
     report = fuzz(Target(agents, tools), examples=60, seed=20)
     assert report.verdict is Verdict.HOLDS
-    assert (report.examples, report.counterexample, report.stopped) == (60, None, "")
+    assert (report.examples, report.found, report.stopped) == (60, None, "")
     assert sum(report.ends.values()) >= 60
     assert len(report.ends) >= 8
     assert report.rows.covered >= 25
@@ -294,7 +294,7 @@ def test_violation_before_an_interruption_stays_a_violation() -> None:
     target = Target((AGENT,), TOOLS, build=loses_the_end)
     report = fuzz(target, examples=10, seed=1, progress=interrupt)
     assert (report.verdict, report.stopped) == (Verdict.VIOLATED, "")
-    assert report.counterexample is not None
+    assert report.found is not None
 
 
 def test_unrunnable_agent_is_a_configuration_mistake() -> None:
@@ -354,11 +354,11 @@ def test_tool_with_a_raising_check_is_detected_run_or_not(run_tools: bool) -> No
         name="pay", description="", parameters={"type": "object", "properties": {"much": {"type": "boolean"}}}
     )
     report = fuzz(Target((AGENT,), (pay,), run_tools=run_tools), examples=40, seed=1)
-    assert report.counterexample is not None
-    assert [(check.claim, check.detail) for check in report.counterexample.checks] == [
+    assert report.found is not None
+    assert [(check.claim, check.detail) for check in report.found.checks] == [
         ("no turn fails by a bug of the engine, a tool or a hook", "KeyError: 'much'")
     ]
-    assert report.counterexample.scenario.script == (asks_for(("pay", {})),)
+    assert report.found.scenario.script == (asks_for(("pay", {})),)
 
 
 @pytest.mark.parametrize("error", [Broken("too far"), asyncio.CancelledError("a task of my own")], ids=repr)

@@ -93,7 +93,7 @@ def test_simplest_schedule_is_a_single_answer() -> None:
 def test_some_schedules_keep_every_promise() -> None:
     """Processes crash, stall and take turns over; people answer twice, abort and steer."""
     report = simulate([TARGET], schedules=40, seed=1000)
-    assert report.counterexample is None, report.counterexample
+    assert report.found is None, report.found
     assert report.schedules == 40
     assert len(report.ends) > 3
 
@@ -109,7 +109,7 @@ def test_asking_call_leaves_room_to_earlier_calls() -> None:
 def test_many_schedules_keep_every_promise(name: str) -> None:
     """Agents with sub-agents, hooks, guardrails, typed answers, compaction and synthesis. `make simulate` runs more."""
     report = simulate([TARGETS[name]], schedules=60, seed=2000)
-    assert report.counterexample is None, report.counterexample
+    assert report.found is None, report.found
 
 
 @pytest.mark.slow
@@ -246,11 +246,10 @@ def test_planted_fault_is_detected_and_shrunk(fault: str) -> None:
     """The reduced schedule still violates the same claim, and needs few choices."""
     build, claim = PLANTED[fault]
     report = simulate([SimulationTarget(CLERK, (look, pay), build)], schedules=400, seed=100)
-    schedule = report.counterexample
-    assert schedule is not None
-    assert any(violation.claim.startswith(claim) for violation in schedule.violations), schedule.violations
-    assert sum(number > 0 for numbers in plain(schedule.choices).values() for number in numbers) <= 20
-    again = run_schedule(SimulationTarget(CLERK, (look, pay), build), schedule.seed, choices=schedule.choices)
+    assert report.found is not None
+    assert any(violation.claim.startswith(claim) for violation in report.found.violations), report.found.violations
+    assert sum(number > 0 for numbers in plain(report.found.choices).values() for number in numbers) <= 20
+    again = run_schedule(SimulationTarget(CLERK, (look, pay), build), report.found.seed, choices=report.found.choices)
     with pytest.raises(InvariantViolatedError):
         assert_schedule(again)
 

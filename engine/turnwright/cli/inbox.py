@@ -107,8 +107,8 @@ def answer(
             before = await Engine(store=turn_store).get(turn)
             if before.outcome is not None and before.reason is not None:
                 raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
-            still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered_ids]
-            answers = read_answers(flags, still_open, before.answered_ids)
+            still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
+            answers = read_answers(flags, still_open, before.answered)
             if not answers:
                 raise ConfigError(_no_answer(before, still_open))
             make = partial(Engine, store=turn_store, runtime=runtime)
@@ -127,7 +127,7 @@ def answer(
     still_waiting = [
         interrupt.id
         for interrupt in result.interrupts
-        if interrupt.id not in result.answered_ids and interrupt.id not in answers
+        if interrupt.id not in result.answered and interrupt.id not in answers
     ]
     if as_json:
         echo_json({"turn": turn, "answered": [*answers], "open": still_waiting})

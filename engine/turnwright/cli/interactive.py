@@ -175,7 +175,7 @@ async def answered_by_person(
     display: Display, engine: Engine, result: TurnResult, resume: Resume, followed_turn: FollowedTurn | None = None
 ) -> tuple[TurnResult, bool]:
     """Ask a person each time the turn pauses. Returns the result, and whether the person left the turn paused."""
-    while result.paused and len(result.answered_ids) < len(result.interrupts):
+    while result.paused and len(result.answered) < len(result.interrupts):
         try:
             answers = ask(result)
         except KeyboardInterrupt:
@@ -187,7 +187,7 @@ async def answered_by_person(
             result = await drive_interactively(display, engine, partial(resume, answers=answers), followed_turn)
         except InvalidAnswerError as error:  # its time is over, or another person was faster
             result = await engine.get(result.id)
-            if not result.paused or len(result.answered_ids) < len(result.interrupts):
+            if not result.paused or len(result.answered) < len(result.interrupts):
                 process.say(str(error))
                 continue
             process.say(f"turn {result.id} was answered elsewhere meanwhile: it continues with that answer")

@@ -83,7 +83,7 @@ def ask(result: "TurnResult") -> dict[str, str | Answer] | None:
     `KeyboardInterrupt` for Ctrl-C.
     """
     answers: dict[str, str | Answer] = {}
-    waiting = [interrupt for interrupt in result.interrupts if interrupt.id not in result.answered_ids]
+    waiting = [interrupt for interrupt in result.interrupts if interrupt.id not in result.answered]
     for number, interrupt in enumerate(waiting, start=1):
         place = f" ({number} of {len(waiting)})" if len(waiting) > 1 else ""
         with _interruptible():

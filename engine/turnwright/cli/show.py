@@ -259,7 +259,7 @@ def _result_record(result: TurnResult) -> dict[str, JsonValue]:
         "error": result.error,
         "path": list(result.path),
         "interrupts": [interrupt.to_json() for interrupt in result.interrupts],
-        "answered": [*sorted(result.answered_ids)],
+        "answered": [*sorted(result.answered)],
         "undelivered": list(result.undelivered),
         "messages": [
             {"id": name, "role": message.role, "parts": _parts(message)}

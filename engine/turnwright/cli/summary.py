@@ -199,7 +199,7 @@ def _describe_ending(
         ending = describe_ending(result.reason, "" if result.sentinel is None else result.sentinel.text)
         ending = "" if above.startswith(ending) else ending
         lines = [ending, result.advice or meaning.next, "" if verbose else f"Used {usage}."]
-    if not verbose and result.next_limit and (result.reason in LIMIT_REASONS or result.next_limit_share > _NEAR):
+    if not verbose and result.next_limit and (result.reason in LIMIT_REASONS or result.next_limit_used > _NEAR):
         lines.append(describe_nearest_limit(result.next_limit, is_reached=result.reason in LIMIT_REASONS))
     may_continue = hints and not elsewhere and root_of(result.id) == result.id
     if may_continue and (result.outcome in _CONTINUED or result.reason in _MAY_CONTINUE):
@@ -209,7 +209,7 @@ def _describe_ending(
 
 
 def _describe_pause(result: TurnResult, flags: str, *, is_lost: bool, elsewhere: bool) -> list[str]:
-    waits = len(result.interrupts) - len(result.answered_ids)
+    waits = len(result.interrupts) - len(result.answered)
     lines = [f"{describe_pause(waits)}."]
     if not waits:
         again = resumed_by(result.id, flags, elsewhere=elsewhere)
@@ -225,7 +225,7 @@ def _describe_pause(result: TurnResult, flags: str, *, is_lost: bool, elsewhere:
         lines += _about(interrupt)
         if is_lost:
             continue
-        if interrupt.id in result.answered_ids:
+        if interrupt.id in result.answered:
             lines.append("    answered")
         else:
             command = f"turnwright {'answer' if elsewhere else 'resume'} {root}{flags}"

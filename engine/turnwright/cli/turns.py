@@ -115,7 +115,7 @@ async def _is_answered(store: Store, turn: str) -> bool:
 
     with suppress(TurnNotFoundError, UnreadableTurnError):
         result = await current_result(store, turn)
-        return result.paused and len(result.answered_ids) == len(result.interrupts)
+        return result.paused and len(result.answered) == len(result.interrupts)
     return False
 
 

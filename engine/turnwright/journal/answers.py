@@ -412,7 +412,7 @@ async def current_result(store: Store, turn_id: str) -> TurnResult:
     if result.outcome is None and (await store.get(turn_id)).status.state is QUEUED:
         result = replace(result, state=QUEUED)
     interrupts = with_inbox(result.interrupts, inbox)
-    return replace(result, interrupts=interrupts, answered_ids=answers_in(inbox, interrupts))
+    return replace(result, interrupts=interrupts, answered=answers_in(inbox, interrupts))
 
 
 def need_live(turn_id: str, outcome: Outcome | None, reason: EndReason | None) -> None:
@@ -521,7 +521,7 @@ async def need_accepted(
     """
     if not replies.keys() <= _group_answers(fold, after).keys():  # another driver may have fed them
         await fold.catch_up(store)
-    still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered_ids]
+    still = [interrupt.id for interrupt in result.interrupts if interrupt.id not in result.answered]
     _need_accepted(fold, replies, by, still, after)
 
 

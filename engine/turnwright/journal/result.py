@@ -53,7 +53,7 @@ class TurnResult(Generic[OutT_co]):
     #: The limit closest to being reached: "the tool-call limit (48 of 50)".
     next_limit: str = ""
     #: The used share of that limit, from 0 to 1.
-    next_limit_share: float = 0.0
+    next_limit_used: float = 0.0
     error: str = ""
     #: Messages to the turn that never reached its model, oldest first.
     undelivered: tuple[str, ...] = ()
@@ -62,12 +62,12 @@ class TurnResult(Generic[OutT_co]):
     #: The setting for a developer to change, if the turn was stopped. Not for users.
     advice: str = ""
     #: The ids of `interrupts` that have an answer in the inbox. The next driver feeds it.
-    answered_ids: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
     output: OutT_co | None = None
     #: The guardrail that ended the turn, with its message and its metadata.
     guardrail: f.TrippedGuardrail | None = None
     #: Every decision of a rule that went against a call or an answer, oldest first.
-    broken_rules: tuple[Broken, ...] = ()
+    broken: tuple[Broken, ...] = ()
     #: The rules whose `then` had not come when the turn ended.
     unmet: tuple[str, ...] = ()
 
@@ -131,7 +131,7 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
     """Return the result of a turn from its transcript."""
     last = transcript.last
     turn = transcript.turn
-    next_limit, next_limit_share = find_nearest_limit(turn, {turn.reason, *turn.also_reached})
+    next_limit, next_limit_used = find_nearest_limit(turn, {turn.reason, *turn.also_reached})
     return TurnResult(
         id=turn_id,
         state=turn.state,
@@ -147,14 +147,14 @@ def result_from(turn_id: str, transcript: Transcript, late: Sequence[str] = ()) 
         messages=transcript.messages,
         path=transcript.path,
         next_limit=next_limit,
-        next_limit_share=next_limit_share,
+        next_limit_used=next_limit_used,
         guardrail=last.guardrail if isinstance(last, f.TurnEnded) else None,
         error=_error(last) if isinstance(last, f.TurnEnded) else "",
         undelivered=(*last.undelivered, *late) if isinstance(last, f.TurnEnded) else (),
         sentinel=transcript.sentinel,
         advice=transcript.advice,
         output=transcript.output,
-        broken_rules=transcript.broken,
+        broken=transcript.broken,
         unmet=last.unmet if isinstance(last, f.TurnEnded) else (),
     )
 

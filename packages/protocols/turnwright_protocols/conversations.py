@@ -198,7 +198,7 @@ async def _events_for_client(
                 yield event
         if not isinstance(last, TurnPausedEvent | TurnEndedEvent) and (turn := await engine.get(handle.id)).paused:
             # Paused since before these events, or ever since: some answers may have come.
-            open_interrupts = (interrupt for interrupt in turn.interrupts if interrupt.id not in turn.answered_ids)
+            open_interrupts = (interrupt for interrupt in turn.interrupts if interrupt.id not in turn.answered)
             last = TurnPausedEvent(handle.id, seq, tuple(open_interrupts))
             if (event := for_client(last, choose)) is not None:
                 yield event

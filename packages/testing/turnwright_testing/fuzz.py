@@ -88,7 +88,7 @@ class FuzzReport(RunReport):
     """
 
     examples: int = 0
-    counterexample: Found | None = None
+    found: Found | None = None
     breaches: dict[str, Breach] = field(default_factory=dict)
 
     def add(self, turns: Sequence[Driven]) -> tuple[Check, ...]:
@@ -165,7 +165,7 @@ class _Run:
             if not holds(error, KeyboardInterrupt):
                 raise
             self._stop(_INTERRUPTED)
-        if report.counterexample is None:
+        if report.found is None:
             report.rows = RowCounts.now() - self._before
             if report.examples < report.wanted and not report.stopped:  # whatever else ended it, it is not a pass
                 self._stop("it ended")
@@ -216,26 +216,26 @@ class _Run:
             raise _StoppedError("the time was up")
         report = self.report
         turns = self.target.play(agent, scenario)
-        if report.counterexample is None:
+        if report.found is None:
             violations = report.add(turns)
             if self.target.rules_off:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
                 report.add_breaches(find_breaches(sets, [[fact for _, fact in turn.facts] for turn in turns]))
         else:
             violations = select_violated(result for turn in turns for result in check(turn))
-        self._progress(report.examples, report.counterexample is not None)
+        self._progress(report.examples, report.found is not None)
         if violations:
-            if report.counterexample is None:  # what making it smaller takes is not counted
+            if report.found is None:  # what making it smaller takes is not counted
                 report.rows = RowCounts.now() - self._before
-            report.counterexample = Found(agent, scenario, violations)
+            report.found = Found(agent, scenario, violations)
             raise InvariantViolatedError(violations)
 
     def _came_once(self) -> None:
-        if self.report.counterexample is not None:
-            self.report.counterexample = replace(self.report.counterexample, comes_back=False)
+        if self.report.found is not None:
+            self.report.found = replace(self.report.found, comes_back=False)
 
     def _stop(self, why: str) -> None:
-        if self.report.counterexample is None:
+        if self.report.found is None:
             self.report.stopped = f"{why} after {self.report.examples} of {self.report.wanted} examples"
 
 

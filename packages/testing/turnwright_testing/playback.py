@@ -98,10 +98,10 @@ class _Player:
         await self._drive(begin)
         while self._then:
             act = self._then.popleft()
-            if isinstance(act, At) and act.kind == "left":
+            if isinstance(act, At) and act.what == "left":
                 break
             answers = None if isinstance(act, At) else act
-            if isinstance(act, At) and act.kind == "superseded":
+            if isinstance(act, At) and act.what == "superseded":
                 await supersede(self._journal, self._journal.turn)
                 continue
             if isinstance(act, At):
@@ -111,11 +111,11 @@ class _Player:
         return await self._engine.get(self._journal.turn)
 
     async def _happens(self, act: At) -> None:
-        if act.kind == "deadline":
+        if act.what == "deadline":
             await self._journal.let_time_pass()
-        elif act.kind == "decision":
+        elif act.what == "decision":
             self._decisions.end()
-        elif act.kind != "crash":
+        elif act.what != "crash":
             await self._journal.post(abort_item(self._journal.turn))
 
     async def _drive(self, work: Callable[[], Awaitable[object]]) -> None:
@@ -134,7 +134,7 @@ class _Player:
         await self._engine.abort(self._journal.turn)
 
     def _new_engine(self) -> Engine:
-        coming = (act.parallel for act in self._then if isinstance(act, At) and act.kind != "delay")
+        coming = (act.parallel for act in self._then if isinstance(act, At) and act.what != "delay")
         return Engine(
             model=self._model,
             models=lambda _: self._model,
@@ -217,7 +217,7 @@ class _Journal(FaultyStore):
 
     def _is_due(self, *, delay: bool) -> bool:
         act = self._then[0] if self._then else None
-        return isinstance(act, At) and self.written_count >= act.facts and (act.kind == "delay") is delay
+        return isinstance(act, At) and self.written_count >= act.facts and (act.what == "delay") is delay
 
 
 class _Model(FlakyModel):

@@ -76,7 +76,7 @@ class At:
     """
 
     facts: int
-    kind: Literal["crash", "abort", "superseded", "deadline", "delay", "left", "decision"]
+    what: Literal["crash", "abort", "superseded", "deadline", "delay", "left", "decision"]
     parallel: int = 1
 
 

@@ -145,4 +145,4 @@ def _how(kill: Kill) -> str:
         case KillIn(call=call):
             return f"during a {call} call"
         case _:
-            return f"{'after' if kill.after else 'before'} {_ARTICLES[kill.kind]}"
+            return f"{'after' if kill.after else 'before'} {_ARTICLES[kill.what]}"

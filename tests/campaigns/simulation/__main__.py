@@ -76,10 +76,10 @@ def _chunks(targets: list[str], seed: int, schedules: int) -> Iterator[_Chunk]:
 def _run(chunk: _Chunk) -> _Seen:
     report = simulate([TARGETS[chunk.target]], schedules=chunk.schedules, seed=chunk.seed)
     failure = ""
-    if (schedule := report.counterexample) is not None:
-        lines = [f"violated: {violation.claim}: {violation.detail}" for violation in schedule.violations]
-        lines += [f"  {line}" for line in schedule.trace]
-        lines += [f"target {chunk.target}, seed {schedule.seed}, choices {plain(schedule.choices)}"]
+    if report.found is not None:
+        lines = [f"violated: {violation.claim}: {violation.detail}" for violation in report.found.violations]
+        lines += [f"  {line}" for line in report.found.trace]
+        lines += [f"target {chunk.target}, seed {report.found.seed}, choices {plain(report.found.choices)}"]
         failure = "\n".join([*lines, ""])
     return _Seen(chunk, report.schedules, report.virtual, report.ends, list(report.rows.taken), failure)
 

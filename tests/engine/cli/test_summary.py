@@ -52,7 +52,7 @@ def test_deadline_outside_the_calendar_is_shown_in_seconds() -> None:
 
 
 def test_answered_pause_asks_for_no_answer_and_names_the_next_command() -> None:
-    lines = closing_lines(replace(paused("Who are you?"), answered_ids=frozenset({"question-1"})))
+    lines = closing_lines(replace(paused("Who are you?"), answered=frozenset({"question-1"})))
     assert lines[:3] == [
         "Paused: answered, and not resumed yet; `turnwright resume t1` resumes it.",
         "  question-1: Who are you?",
@@ -80,7 +80,7 @@ def ended(outcome: Outcome, reason: EndReason, share: float) -> list[str]:
         reason=reason,
         interrupts=(),
         next_limit="the tool-call limit (n of 50)",
-        next_limit_share=share,
+        next_limit_used=share,
     )
     return closing_lines(turn)
 

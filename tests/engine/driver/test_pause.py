@@ -156,16 +156,16 @@ async def test_an_interrupt_is_answered_once(desk: Desk) -> None:
 async def test_answered_interrupts_are_told_apart_from_open_interrupts(desk: Desk) -> None:
     async with Engine(model=ScriptedModel(asking("a", "b"), "done"), tools=desk.tools) as engine:
         turn: TurnResult = await engine.run(AGENT, "Tidy up")
-        assert turn.answered_ids == frozenset()
+        assert turn.answered == frozenset()
         await engine.answer(turn.id, {"approval-1": "yes"})
         turn = await engine.get(turn.id)
         assert [interrupt.id for interrupt in turn.interrupts] == ["approval-1", "approval-2"]
-        assert turn.answered_ids == {"approval-1"}
+        assert turn.answered == {"approval-1"}
         with pytest.raises(InvalidAnswerError, match=r"the first answer counts.* \(open: approval-2\)") as error:
             await engine.answer(turn.id, {"approval-1": "no"})
         assert error.value.interrupts == ("approval-2",)
         ended = await engine.resume(turn.id, {"approval-2": "no"})
-        assert (ended.outcome, ended.answered_ids, desk.done) == (Outcome.FINISHED, frozenset(), ["note a", "erase a"])
+        assert (ended.outcome, ended.answered, desk.done) == (Outcome.FINISHED, frozenset(), ["note a", "erase a"])
 
 
 async def test_second_answerer_is_refused(desk: Desk) -> None:

@@ -103,7 +103,7 @@ async def test_refund_before_verify_is_refused_and_tried_again() -> None:
         facts = await check(engine, turn)
     assert turn.outcome is Outcome.FINISHED
     assert RAN == ["verify 7", "refund 7 5"]
-    (broken,) = turn.broken_rules
+    (broken,) = turn.broken
     assert (broken.rule, broken.effect, broken.call, broken.by) == ("verify-first", "refuse", "call00001", ())
     assert broken.words == "refund needs an earlier ok verify if result.ok with the same order_id"
     starts = [fact for fact in facts if isinstance(fact, f.CallStarted)]
@@ -121,7 +121,7 @@ async def test_coupled_calls_of_a_reply_are_judged_one_after_the_other() -> None
         turn = await engine.run(Agent(name="Clerk"), "Pay.")
         await check(engine, turn)
     assert sorted(RAN) == ["look ", "refund 7 5"]
-    assert [broken.by for broken in turn.broken_rules] == [("call00001",)]
+    assert [broken.by for broken in turn.broken] == [("call00001",)]
 
 
 async def test_arguments_that_a_hook_changed_are_judged() -> None:
@@ -136,7 +136,7 @@ async def test_arguments_that_a_hook_changed_are_judged() -> None:
     async with engine_for(asks_for(("refund", {"order_id": "7"})), "Done.", hooks=[Less()], rules=[rule]) as engine:
         turn = await engine.run(Agent(name="Clerk"), "Pay.")
         await check(engine, turn)
-    assert (RAN, [broken.rule for broken in turn.broken_rules]) == ([], ["large"])
+    assert (RAN, [broken.rule for broken in turn.broken]) == ([], ["large"])
 
 
 async def test_rule_asks_a_person_and_the_turn_goes_on() -> None:
@@ -155,7 +155,7 @@ async def test_rule_asks_a_person_and_the_turn_goes_on() -> None:
         turn = await engine.resume(turn.id, {interrupt.id: True}, agent=agent)
         await check(engine, turn)
     assert (turn.outcome, RAN) == (Outcome.FINISHED, ["refund 7 500"])
-    assert [(broken.rule, broken.effect) for broken in turn.broken_rules] == [("large", "ask")]
+    assert [(broken.rule, broken.effect) for broken in turn.broken] == [("large", "ask")]
 
 
 async def test_rule_ends_the_turn_and_stops_the_calls_beside() -> None:
@@ -181,7 +181,7 @@ async def test_rule_ends_the_turn_and_stops_the_calls_beside() -> None:
         await check(engine, turn)
     assert (turn.outcome, turn.reason, turn.error) == (Outcome.FAILED, EndReason.GUARDRAIL, "never: No refunds.")
     assert turn.guardrail is not None
-    assert (turn.guardrail.checks, turn.broken_rules[-1].call) == ("rule", "call00002")
+    assert (turn.guardrail.checks, turn.broken[-1].call) == ("rule", "call00002")
 
 
 async def test_answer_is_refused_until_the_tests_have_passed() -> None:
@@ -196,7 +196,7 @@ async def test_answer_is_refused_until_the_tests_have_passed() -> None:
         await check(engine, turn)
     assert (turn.outcome, turn.text, turn.unmet) == (Outcome.FINISHED, "Verified.", ())
     assert sum(isinstance(event, ResponseRestartedEvent) for event in followed) == 1
-    assert [(broken.call, broken.by) for broken in turn.broken_rules] == [(None, ("call00001",))]
+    assert [(broken.call, broken.by) for broken in turn.broken] == [(None, ("call00001",))]
 
 
 async def test_other_endings_name_the_owed_rules() -> None:
@@ -220,7 +220,7 @@ async def test_session_remembers_across_turns_and_new_rules() -> None:
         third = await engine.run(Agent(name="Clerk", rules=[changed]), "Again.", session="s")
         await check(engine, third)
     assert RAN == ["refund 7 5"]
-    assert [broken.by for broken in (*second.broken_rules, *third.broken_rules)] == [(f"{first.id}/call00001",)] * 2
+    assert [broken.by for broken in (*second.broken, *third.broken)] == [(f"{first.id}/call00001",)] * 2
     assert isinstance(facts[0], f.TurnStarted)
     assert facts[0].past["rules"]
 
@@ -255,7 +255,7 @@ async def test_sub_agents_inherit_the_rules_of_their_caller() -> None:
     assert turn.outcome is Outcome.FINISHED
     assert RAN == ["refund 7 5"]
     evidence = ("call00001:call00001",)
-    assert [broken.by for broken in (*turn.broken_rules, *child.broken_rules)] == [evidence, evidence]
+    assert [broken.by for broken in (*turn.broken, *child.broken)] == [evidence, evidence]
 
 
 async def test_sub_agent_may_use_evidence_of_its_caller() -> None:
@@ -296,7 +296,7 @@ async def test_rules_are_pinned_for_a_paused_turn() -> None:
     async with engine_for(asks_for(("look", {})), asks_for(("refund", {"order_id": "7"})), "Done.") as engine:
         turn = await engine.run(Agent(name="Clerk", rules=[ask, never]), "Go.")
         turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=Agent(name="Clerk"))
-    assert (RAN, [broken.rule for broken in turn.broken_rules]) == (["look "], ["ask", "no-refund"])
+    assert (RAN, [broken.rule for broken in turn.broken]) == (["look "], ["ask", "no-refund"])
 
 
 @pytest.mark.parametrize(
@@ -451,12 +451,12 @@ async def test_two_sub_agents_refund_once_in_the_tree() -> None:
     )
     async with engine_for(*lines, tools=[*TOOLS, pay, agent_tool(helper)]) as engine:
         turn = await engine.run(agent, "Pay.")
-        assert [broken.by for broken in turn.broken_rules] == [("call00001",)]
+        assert [broken.by for broken in turn.broken] == [("call00001",)]
         turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
         await check(engine, turn)
         child = result_of("child", await engine.store.facts(f"{turn.id}:call00003"))
     assert (turn.outcome, RAN) == (Outcome.FINISHED, ["pay 7"])
-    assert [broken.by for broken in child.broken_rules] == [("call00001:call00001",)]
+    assert [broken.by for broken in child.broken] == [("call00001:call00001",)]
 
 
 async def test_question_of_a_sub_agent_names_the_rules_that_ask() -> None:
@@ -467,13 +467,13 @@ async def test_question_of_a_sub_agent_names_the_rules_that_ask() -> None:
     lines = (asks_for(("Helper", {"prompt": "Pay 7."})), refunds, "Paid.", refunds, "Done.")
     async with engine_for(*lines, tools=[*TOOLS, agent_tool(helper)]) as engine:
         turn = await engine.run(agent, "Pay.")
-        assert [(interrupt.rules, turn.broken_rules) for interrupt in turn.interrupts] == [(("large",), ())]
+        assert [(interrupt.rules, turn.broken) for interrupt in turn.interrupts] == [(("large",), ())]
         turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
         assert [interrupt.rules for interrupt in turn.interrupts] == [("large",)]
         turn = await engine.resume(turn.id, {turn.interrupts[0].id: True}, agent=agent)
         await check(engine, turn)
     assert RAN == ["refund 7 5", "refund 7 5"]
-    assert [broken.rule for broken in turn.broken_rules] == ["large"]
+    assert [broken.rule for broken in turn.broken] == ["large"]
 
 
 async def test_stopped_sub_agent_returns_its_state() -> None:
@@ -485,7 +485,7 @@ async def test_stopped_sub_agent_returns_its_state() -> None:
     async with engine_for(*lines, tools=[*TOOLS, agent_tool(helper)]) as engine:
         turn = await engine.run(agent, "Pay.")
         await check(engine, turn)
-    assert [broken.by for broken in turn.broken_rules] == [("call00001:call00001",)]
+    assert [broken.by for broken in turn.broken] == [("call00001:call00001",)]
 
 
 async def test_fork_has_the_rules_and_their_state() -> None:
@@ -498,7 +498,7 @@ async def test_fork_has_the_rules_and_their_state() -> None:
         fork = await fork_turn(engine.store, second.id, 2, new_id="fork")
         turn = await engine.resume(fork, agent=agent)
         await check(engine, turn)
-    assert [broken.by for broken in turn.broken_rules] == [broken.by for broken in second.broken_rules]
+    assert [broken.by for broken in turn.broken] == [broken.by for broken in second.broken]
 
 
 async def test_typed_answer_is_refused_while_a_call_is_owed() -> None:
@@ -509,7 +509,7 @@ async def test_typed_answer_is_refused_while_a_call_is_owed() -> None:
     async with engine_for(*lines) as engine:
         turn = await engine.run(agent, "Pay.")
         await check(engine, turn)
-    assert (turn.outcome, turn.output, [broken.call for broken in turn.broken_rules]) == (Outcome.FINISHED, 5, [None])
+    assert (turn.outcome, turn.output, [broken.call for broken in turn.broken]) == (Outcome.FINISHED, 5, [None])
 
 
 async def test_rule_over_a_direct_result_lets_the_turn_continue() -> None:
@@ -537,4 +537,4 @@ async def test_fork_with_other_rules_is_judged_anew() -> None:
         forked = await engine.resume(fork, agent=agent)
         facts = await check(engine, forked)
     assert isinstance(facts[0], f.TurnStarted)
-    assert (RAN, forked.broken_rules, facts[0].forked_with) == (["refund 7 5"], (), ("rules",))
+    assert (RAN, forked.broken, facts[0].forked_with) == (["refund 7 5"], (), ("rules",))

@@ -77,9 +77,9 @@ async def test_approvals_wait_in_the_inbox_side_by_side() -> None:
     engine = paying(MemoryStore())
     turn: TurnResult = await engine.run(AGENT, "Pay.")
     await engine.answer(turn.id, {"approval-1": True}, by="ann")
-    assert (await engine.get(turn.id)).answered_ids == frozenset()
+    assert (await engine.get(turn.id)).answered == frozenset()
     await engine.answer(turn.id, {"approval-1": True}, by="bob")
-    assert (await engine.get(turn.id)).answered_ids == {"approval-1"}
+    assert (await engine.get(turn.id)).answered == {"approval-1"}
     assert {item.id for item in await engine.store.inbox(turn.id)} == {"answer:approval-1/ann", "answer:approval-1/bob"}
     assert (await engine.resume(turn.id)).text == "Done."
     assert RUNS == ["17"]

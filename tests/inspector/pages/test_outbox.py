@@ -94,4 +94,4 @@ async def test_wait_shows_its_key_age_expiry_progress_and_approvers(engine: Engi
             for words in (wait.key, "Waits since", "3 of 10: frame 3", "Until <time", "1 of 2: ann by slack"):
                 assert words in page
         await person.does(f"/turns/{turn.id}/answer", interrupt=wait.id, decision="settle", result="film.mp4", by="bob")
-    assert (await engine.get(turn.id)).answered_ids == {wait.id}
+    assert (await engine.get(turn.id)).answered == {wait.id}

@@ -88,9 +88,9 @@ def test_turn_caption_has_the_ending_and_the_totals(turn: Overlay) -> None:
         "2 steps, 3 tool calls run, 1.2 s of driving, 6 of 75 rows taken, 10 times in all",
         "path: CHECK > ... > CAP_HIT",
     )
-    assert (turn.state, turn.reason, turn.label) == (State.CAP_HIT, EndReason.STEP_CAP, "ended here")
-    assert turn.counts[13] == 2
-    assert sum(turn.counts) == len(PATH)
+    assert (turn.stands, turn.reason, turn.here) == (State.CAP_HIT, EndReason.STEP_CAP, "ended here")
+    assert turn.taken[13] == 2
+    assert sum(turn.taken) == len(PATH)
 
 
 def test_caption_of_an_open_turn_names_the_state() -> None:
@@ -98,7 +98,7 @@ def test_caption_of_an_open_turn_names_the_state() -> None:
     machine.feed(ModelRepliedInput(calls=(ToolCall(name="a", arguments={}),)))
     overlay = turn_overlay("t2", machine.turn, [ROWS[10], ROWS[13]], path="CHECK > STREAM > TOOL_EXEC")
     assert overlay.caption[0] == "turn t2: not over: in TOOL_EXEC"
-    assert overlay.label == "now here"
+    assert overlay.here == "now here"
 
 
 def test_row_of_another_chart_is_no_row_of_the_picture() -> None:
@@ -176,7 +176,7 @@ def test_table_has_a_column_of_counts(picture: Picture, turn: Overlay) -> None:
         return [line.split(" | ")[1].strip() for line in lines]
 
     assert column(COVERAGE) == [str(count) if count else "**0**" for count in COUNTS]
-    assert column(turn) == [str(count) if count else "" for count in turn.counts]
+    assert column(turn) == [str(count) if count else "" for count in turn.taken]
 
 
 @needs_graphviz

@@ -159,7 +159,7 @@ def _over(tab_context: TabContext, turn_state: Turn) -> StopReason:
         fault=turn.fault,
         error=error,
         answer=result.text,
-        **_limit(near, result.next_limit_share),
+        **_limit(near, result.next_limit_used),
     )
 
 

@@ -147,7 +147,7 @@ def verify(
     cases = narrow_cases(grid(bound), values)
     processes = min(workers, len(cases))
     with _pool(processes) as pool:
-        result = reach(cases, goal, mapper=_ParallelMap(pool, processes, quiet=as_json), most=most)
+        result = reach(cases, goal, each=_ParallelMap(pool, processes, quiet=as_json), most=most)
     question = " with ".join((can_reach, *conditions)) if conditions else can_reach
     raise typer.Exit(answer(question, result, f"the {len(cases)} cases of bound {bound}", as_json=as_json))
 

@@ -85,7 +85,7 @@ def _document(picture: Picture, overlay: Overlay | None) -> Iterator[str]:
         yield "    end note"
     reached_states = None if overlay is None else overlay.reached(picture)
     for node in picture.nodes:
-        if overlay is not None and node.state is overlay.state:
+        if overlay is not None and node.state is overlay.stands:
             yield f"    class {node.state} {_HERE}"
         elif reached_states is not None and node.state not in reached_states:
             yield f"    class {node.state} {_UNREACHED}"

@@ -31,21 +31,21 @@ class OverlayKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
-    """Counts for a picture. `counts` has one a row, in the chart's order; `caption` has one line of text an item.
+    """Counts for a picture. `taken` has one count a row, in the chart's order; `caption` has one line of text an item.
 
-    `state` is the turn's state at the end of its journal, and `reason` is why it ended, if it has. Both are None for a
+    `stands` is the turn's state at the end of its journal, and `reason` is why it ended, if it has. Both are None for a
     run of tests.
     """
 
     kind: OverlayKind
-    counts: tuple[int, ...]
+    taken: tuple[int, ...]
     caption: tuple[str, ...]
-    state: State | None = None
+    stands: State | None = None
     reason: EndReason | None = None
 
     def of(self, line: TextLine) -> int:
         """Return how often a row was taken."""
-        return self.counts[line.number - 1]
+        return self.taken[line.number - 1]
 
     def on(self, arrow: Arrow) -> int:
         """Return how often the rows of an arrow were taken, added up."""
@@ -57,7 +57,7 @@ class Overlay:
         return frozenset(touched_states | {picture.initial})
 
     @property
-    def label(self) -> str:
+    def here(self) -> str:
         """The label of the turn's last state."""
         return "now here" if self.reason is None else "ended here"
 

@@ -172,13 +172,13 @@ class _TurnStyle(_Counted):
 
     def node(self, node: Node) -> str:
         looks = super().node(node)
-        if node.state is self._overlay.state:
+        if node.state is self._overlay.stands:
             return f'{looks} color="{HERE}" penwidth=3'
         return looks if node.state in self._reached else f'{looks} fillcolor="#ffffff" color="{FADED_LINE}"'
 
     def name(self, node: Node) -> NameLook:
-        if node.state is self._overlay.state:
-            return NameLook(reasons=FADED, below=self._overlay.label, reason=self._overlay.reason)
+        if node.state is self._overlay.stands:
+            return NameLook(reasons=FADED, below=self._overlay.here, reason=self._overlay.reason)
         return NameLook() if node.state in self._reached else NameLook(FADED, FADED)
 
     def edge(self, arrow: Arrow) -> str:

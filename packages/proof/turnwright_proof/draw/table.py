@@ -79,7 +79,7 @@ def to_table(picture: Picture, overlay: Overlay | None = None) -> str:
         head, cells = (*head, "in this agent"), [(*row, beside[int(row[0])]) for row in cells]
     if overlay is None:
         return markdown_table(head, cells) + "\n"
-    counts = [str(count) if count else _NOT_TAKEN[overlay.kind] for count in overlay.counts]
+    counts = [str(count) if count else _NOT_TAKEN[overlay.kind] for count in overlay.taken]
     counts_table = markdown_table(
         ("#", "taken", *head[1:]), [(row[0], count, *row[1:]) for row, count in zip(cells, counts, strict=True)]
     )

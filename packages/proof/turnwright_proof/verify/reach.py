@@ -58,7 +58,7 @@ class Search(NamedTuple):
     cut: bool = False
 
 
-Mapper = Callable[[Callable[[Case], Search], Sequence[Case]], Iterable[Search]]
+Each = Callable[[Callable[[Case], Search], Sequence[Case]], Iterable[Search]]
 _Seen = frozenset[str]
 
 
@@ -74,16 +74,16 @@ class _SearchNode(NamedTuple):
 _Events = tuple[Input, "_Events"] | None
 
 
-def reach(cases: Sequence[Case], goal: Goal, *, mapper: Mapper = map, most: int = MOST) -> Search:
+def reach(cases: Sequence[Case], goal: Goal, *, each: Each = map, most: int = MOST) -> Search:
     """Search all cases for a shortest path to the goal.
 
-    `mapper` maps a search over cases, as `map` does, so that several processes can share the work. `most` bounds the
+    `each` maps a search over cases, as `map` does, so that several processes can share the work. `most` bounds the
     configurations of one case; a search that reached it is not whole.
     """
     waiting, configurations, is_cut, before = list(cases), 0, False, 0
     for depth in DEPTHS:
         searches: list[Search] = []
-        for search_result in mapper(partial(search, goal=goal, depth=depth, most=most), waiting):
+        for search_result in each(partial(search, goal=goal, depth=depth, most=most), waiting):
             searches.append(search_result)
             if search_result.witness is not None and len(search_result.witness.events) == before + 1:
                 break  # no path is shorter

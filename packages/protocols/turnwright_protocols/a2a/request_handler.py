@@ -227,7 +227,7 @@ class TaskHandler(RequestHandler):
         """Return the same, as if the turn's driver had taken the answers so far."""
         encoder, seq = await self._read(row)
         if encoder.pause is not None:
-            encoder.take_answers((await self._engine.get(row.id)).answered_ids)
+            encoder.take_answers((await self._engine.get(row.id)).answered)
         return encoder, seq
 
     def _encoder(self, turn: str, session: str, at: float) -> TaskEncoder:

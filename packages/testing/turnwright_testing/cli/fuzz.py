@@ -244,12 +244,12 @@ def _play(
     command = shlex.join(
         ["turnwright", "fuzz", *options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
     )
-    if report.counterexample is None:
+    if report.found is None:
         out.write(*_report_lines(report, target))
     else:
-        _print_found(report, report.counterexample, command)
+        _print_found(report, report.found, command)
         test = runner.as_test(
-            report.counterexample, loaded_code.origin(report.counterexample.agent), command=command, run_tools=run_tools
+            report.found, loaded_code.origin(report.found.agent), command=command, run_tools=run_tools
         )
         out.write(test.removesuffix("\n"))
     return report.checks, report.rows

@@ -23,21 +23,21 @@ def print_simulation(
     `command` is the command without the seed and the number of schedules; `origin_of` says how a test makes an agent.
     """
     out = Output(alone=True)
-    schedule, target = report.counterexample, report.target
-    if schedule is None or target is None:
+    if report.found is None or report.target is None:
         out.write(*_report_lines(report, agents))
         return
-    again = f"{command} --schedules 1 --seed {schedule.seed}"
-    for violation in schedule.violations:
+    again = f"{command} --schedules 1 --seed {report.found.seed}"
+    for violation in report.found.violations:
         echo(f"violated: {violation.claim}: {violation.detail}", err=True)
-    for line in schedule.trace[-_MOST_LINES:]:
+    for line in report.found.trace[-_MOST_LINES:]:
         echo(f"  {line}", err=True)
-    echo(f"found in schedule {report.schedules} of {report.wanted}, whose seed is {schedule.seed}", err=True)
-    kept_choices = sum(number > 0 for numbers in plain(schedule.choices).values() for number in numbers)
+    echo(f"found in schedule {report.schedules} of {report.wanted}, whose seed is {report.found.seed}", err=True)
+    kept_choices = sum(number > 0 for numbers in plain(report.found.choices).values() for number in numbers)
     echo(f"reduced to {kept_choices} choices that are not the simplest", err=True)
     echo(f"to repeat: {again}", err=True)
     echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-    test = as_schedule_test(schedule, target, origin_of(cast("Agent", target.agent)), command=again)
+    target = report.target
+    test = as_schedule_test(report.found, target, origin_of(cast("Agent", target.agent)), command=again)
     out.write(test.removesuffix("\n"))
 
 

@@ -20,12 +20,12 @@ Write = Literal["create", "claim", "append", "release", "post"]
 class KillAt:
     """The place to die: at a transaction of the process, before it begins, or `after` it returned.
 
-    `kind` is that of the transaction (`create`, `claim`, `append`, `release`, `post`), and it is the `number`-th
+    `what` is the kind of the transaction (`create`, `claim`, `append`, `release`, `post`), and it is the `number`-th
     one of its kind in this process, from 1. With `fact` only those count that write a fact of this kind
     (`call_settled`); with `seq` instead of a number, it is the one that writes the fact at this place of the journal.
     """
 
-    kind: Write = "append"
+    what: Write = "append"
     number: int = 1
     after: bool = False
     fact: str = ""
@@ -57,7 +57,7 @@ class KillingStore(StoreWrapper):
 
     def _is_doomed(self, call: StoreCall) -> bool:
         at = self._at
-        if call.name != at.kind or (at.fact and all(fact.kind != at.fact for fact in call.facts)):
+        if call.name != at.what or (at.fact and all(fact.kind != at.fact for fact in call.facts)):
             return False
         if at.seq:
             seq = 0 if call.claim is None else call.claim.seq

@@ -27,14 +27,13 @@ _COLLECT_EVERY: Final = 50
 class SimulationReport(RunReport):
     """The result of a run.
 
-    `counterexample` is the schedule of the `target` that broke a promise, made smaller; its seed is the one that found
-    it.
+    `found` is the schedule of the `target` that broke a promise, made smaller; its seed is the one that found it.
     `virtual` are the seconds that passed on the virtual clocks.
     """
 
     schedules: int = 0
     virtual: float = 0.0
-    counterexample: Schedule | None = None
+    found: Schedule | None = None
     target: SimulationTarget | None = None
 
     checked: ClassVar[str] = "schedules"
@@ -77,15 +76,15 @@ def simulate(
             progress(report.schedules, False)
             if schedule.violations:
                 report.rows = RowCounts.now() - before
-                report.target, report.counterexample = target, schedule
+                report.target, report.found = target, schedule
                 on_progress = partial(progress, report.schedules, True)
-                report.counterexample = shrink(schedule, partial(_again, target, number), progress=on_progress)
+                report.found = shrink(schedule, partial(_again, target, number), progress=on_progress)
                 break
             if number % _COLLECT_EVERY == 0:
                 gc.collect()
     except KeyboardInterrupt:
         report.stopped = f"it was interrupted after {report.schedules} of {schedules} schedules"
-    if report.counterexample is None:
+    if report.found is None:
         report.rows = RowCounts.now() - before
     report.seconds = time.monotonic() - start
     return report
