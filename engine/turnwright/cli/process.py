@@ -176,9 +176,8 @@ def _place_of(error: BaseException) -> str:
 def explain(error: TurnwrightError) -> str:
     """Return the text of an error, with the user's own line that caused it, unless that line raised it itself."""
     text, place = str(error), _place_of(error)
-    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
-    is_own_text = place == f" ({frame.f_code.co_filename}, line {line})"
-    return text if is_own_text or text.endswith(place) else f"{text}{place}"
+    places = [f" ({frame.f_code.co_filename}, line {line})" for frame, line in traceback.walk_tb(error.__traceback__)]
+    return text if places[-1:] == [place] or text.endswith(place) else f"{text}{place}"
 
 
 class _Stamped(_OneLine):
