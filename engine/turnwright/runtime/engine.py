@@ -940,11 +940,12 @@ class Engine(Generic[DepsT]):
         before.
         """
         self._closed = True
-        if self._in_background is not None:
-            await self._in_background.aclose()
-        await self._runtime.aclose()
-        await self._models.aclose()
-        await self.store.aclose()
+        async with AsyncExitStack() as stack:  # in reverse order, and each, also if another one fails
+            stack.push_async_callback(self.store.aclose)
+            stack.push_async_callback(self._models.aclose)
+            stack.push_async_callback(self._runtime.aclose)
+            if self._in_background is not None:
+                stack.push_async_callback(self._in_background.aclose)
 
     async def __aenter__(self) -> Self:
         await self._subscribe()
@@ -1098,8 +1099,7 @@ class Engine(Generic[DepsT]):
 
     def close(self) -> None:
         """Do what `aclose` does, in a program without an event loop. Raises `ConfigError` in an event loop."""
-        self._run(self.aclose, "aclose()")
-        self._sync.close()
+        self._sync.run(self.aclose, instead="`await engine.aclose()`", is_last=True)
 
     def __enter__(self) -> Self:
         """Raise `ConfigError` in an event loop, where the end of the block could not close the engine."""
@@ -1423,7 +1423,8 @@ class _OpenedModels:
 
     async def aclose(self) -> None:
         """Close the connections of each model that has an `aclose`."""
-        for model in {id(model): model for model in (self._model, *self._by_name.values())}.values():
-            close = getattr(model, "aclose", None)
-            if close is not None:
-                await close()
+        async with AsyncExitStack() as stack:
+            for model in {id(model): model for model in (self._model, *self._by_name.values())}.values():
+                close = getattr(model, "aclose", None)
+                if close is not None:
+                    stack.push_async_callback(close)

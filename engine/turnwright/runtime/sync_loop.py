@@ -20,7 +20,7 @@ T = TypeVar("T")
 class SyncLoop:
     """An event loop of asyncio, made at its first use.
 
-    Connections belong to an event loop. So all calls use the same one, until `close`. Ctrl-C cancels the work, waits
+    Connections belong to an event loop. So all calls use the same one, until the last. Ctrl-C cancels the work, waits
     for its end, and raises `KeyboardInterrupt`; a second Ctrl-C does not wait.
     """
 
@@ -30,8 +30,8 @@ class SyncLoop:
         self._in_use = threading.Lock()
         self._is_closed = False
 
-    def run(self, work: Callable[[], Coroutine[object, object, T]], *, instead: str) -> T:
-        """Return the result of `work()`. Its tasks rest until the next call.
+    def run(self, work: Callable[[], Coroutine[object, object, T]], *, instead: str, is_last: bool = False) -> T:
+        """Return the result of `work()`. Its tasks rest until the next call; after the last one, the loop is closed.
 
         Raises `ConfigError` in an event loop, with the expression to write `instead`, and in a second thread.
         """
@@ -39,11 +39,12 @@ class SyncLoop:
             raise ConfigError(f"an event loop runs here, and a call that blocks it would never return: write {instead}")
         if not self._in_use.acquire(blocking=False):
             raise ConfigError("the engine is used by another thread: give each thread its own engine")
+        self._is_closed = self._is_closed or is_last
         try:
             return self._run(work)
         finally:
             if self._is_closed:
-                self.close()  # a call after the end, which a closed engine refuses
+                self._close()
             self._in_use.release()
 
     def _run(self, work: Callable[[], Coroutine[object, object, T]]) -> T:
@@ -143,9 +144,8 @@ class SyncLoop:
             if not task.done():
                 raise  # another exception was thrown into the loop: this one does not wait
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """Cancel the tasks that are left, and close the loop. A later call has a loop for itself."""
-        self._is_closed = True
         runner, self._runner = self._runner, None
         if runner is not None:
             runner.close()

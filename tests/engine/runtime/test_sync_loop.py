@@ -283,6 +283,27 @@ def test_call_after_the_end_leaves_no_event_loop() -> None:
     gc.collect()  # a loop that nobody closed warns, which fails the test
 
 
+class Stuck(ScriptedModel):
+    """A model whose connections cannot be closed."""
+
+    async def aclose(self) -> None:
+        raise OSError("connection lost")
+
+
+def test_failed_close_of_a_model_closes_the_rest(store: str) -> None:
+    """The file is free for another engine, and no event loop is left."""
+    models = {"a": Stuck("Hi.", name="a"), "b": Stuck("Hi.", name="b")}
+    engine = Engine(model=Stuck("Hi."), models=models.__getitem__, store=store)
+    for name in models:
+        engine.run_sync(Agent(name="Clerk", model=name), "hi")
+    with pytest.raises(OSError, match="connection lost"):
+        engine.close()
+    with pytest.raises(StoreError, match="closed"):
+        asyncio.run(engine.store.turns())
+    del engine
+    gc.collect()
+
+
 def test_engine_may_belong_to_any_thread() -> None:
     texts: list[str] = []
 
