@@ -85,6 +85,12 @@ def is_paused(row: TurnRow) -> bool:
     return row.status.state is State.PAUSED
 
 
+async def open_interrupts(engine: Engine, turn_id: str) -> list[Interrupt]:
+    """Return the interrupts of a paused turn that have no answer yet."""
+    turn = await engine.get(turn_id)
+    return [interrupt for interrupt in turn.interrupts if interrupt.id not in turn.answered]
+
+
 async def start_in_session(
     engine: Engine, agent: Agent, prompt: str, **options: Unpack[TurnOptions]
 ) -> TurnHandle[str]:
@@ -196,10 +202,9 @@ async def _events_for_client(
             seq = last.seq
             if (event := for_client(last, choose)) is not None:
                 yield event
-        if not isinstance(last, TurnPausedEvent | TurnEndedEvent) and (turn := await engine.get(handle.id)).paused:
+        if not isinstance(last, TurnPausedEvent | TurnEndedEvent) and (await engine.get(handle.id)).paused:
             # Paused since before these events, or ever since: some answers may have come.
-            open_interrupts = (interrupt for interrupt in turn.interrupts if interrupt.id not in turn.answered)
-            last = TurnPausedEvent(handle.id, seq, tuple(open_interrupts))
+            last = TurnPausedEvent(handle.id, seq, tuple(await open_interrupts(engine, handle.id)))
             if (event := for_client(last, choose)) is not None:
                 yield event
         if not isinstance(last, TurnPausedEvent) or choose(last.interrupts):

@@ -260,6 +260,22 @@ async def test_question_without_forms_is_a_text_that_the_next_prompt_answers(eng
     assert editor.text.endswith("the choice is green")
 
 
+async def test_answer_belongs_to_the_agent_that_asked(engine: Engine) -> None:
+    """The person may choose another mode while a permission is open."""
+    agent, editor = await connect(engine, forms=False)
+    session = await begin(agent)
+
+    async def switch(update: object) -> None:
+        if isinstance(update, schema.ToolCallProgress) or "Which color?" in editor.text:
+            await agent.set_session_mode(session, "Helper")
+
+    editor.watch = switch
+    assert (await say(agent, session, "mixed")).stop_reason == "end_turn"
+    await say(agent, session, "green")
+    assert editor.text.endswith("paid 5")
+    assert [(row.agent, row.status.outcome) for row in await engine.turns()] == [("Subject", Outcome.FINISHED)]
+
+
 async def test_next_prompt_answers_a_question_beside_a_wait(engine: Engine) -> None:
     agent, editor = await connect(engine, forms=False)
     session = await begin(agent)

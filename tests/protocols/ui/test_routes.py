@@ -235,6 +235,17 @@ async def test_page_that_is_loaded_again_follows_a_wait(engine: Engine) -> None:
     assert page.text == "Result: film.mp4"
 
 
+async def test_next_message_answers_the_question_that_is_still_open(engine: Engine) -> None:
+    """The approval beside it was given before."""
+    client = client_of(engine)
+    page = await say(client, ChatPage(), "mixed")
+    await post(client, page, answers={page.calls[1]["approval"]["id"]: True})
+    assert (await engine.get((await engine.turns())[0].id)).paused
+    await say(client, page, "red")
+    assert page.text == "Result: paid 5"
+    assert len(await engine.turns()) == 1
+
+
 async def test_next_message_answers_a_question_beside_a_wait(engine: Engine) -> None:
     client = client_of(engine)
     page = await say(client, ChatPage(), "job-and-ask")

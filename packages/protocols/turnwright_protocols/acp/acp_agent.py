@@ -40,6 +40,7 @@ from turnwright_protocols.conversations import (
     events_for_client,
     find_open_turn,
     is_paused,
+    open_interrupts,
     start_in_session,
 )
 from turnwright_protocols.endings import explain_end, record_end
@@ -267,7 +268,7 @@ class AcpAgent:
         row = await find_open_turn(self._engine, session_id)
         if row is not None and is_paused(row) and not files:
             paused_turn = await PausedTurn.read(self._engine, row.id)
-            interrupt = accepts_text(_choose(paused_turn.interrupts), text)
+            interrupt = accepts_text(_choose(await open_interrupts(self._engine, row.id)), text)
             if interrupt:
                 return await self._follow(session_id, session, self._handle(row), paused_turn, {interrupt: text})
         elif row is not None and await self._engine.store.is_driven(row.id):
@@ -314,7 +315,7 @@ class AcpAgent:
             if encoder.pause is None:
                 raise RequestError(_INTERNAL, "the turn was interrupted: send the prompt again")
             seq = encoder.pause.seq
-            answers = None if session.canceled else await self._ask(session_id, session, encoder.pause)
+            answers = None if session.canceled else await self._ask(session_id, session, handle, encoder.pause)
             if answers is None and not session.canceled:
                 return schema.PromptResponse(stop_reason="end_turn", usage=encoder.usage)
 
@@ -328,7 +329,13 @@ class AcpAgent:
         return schema.PromptResponse(stop_reason=reason, usage=encoder.usage, field_meta=meta)
 
     async def _ask(
-        self, session_id: str, session: _Session, pause: TurnPausedEvent, *, again: bool = False
+        self,
+        session_id: str,
+        session: _Session,
+        handle: TurnHandle[str],
+        pause: TurnPausedEvent,
+        *,
+        again: bool = False,
     ) -> dict[str, AnswerValue] | None:
         """Ask every question of a pause, and run the calls that the editor runs.
 
@@ -357,7 +364,7 @@ class AcpAgent:
         for interrupt in unasked_interrupts:
             await self._send(session_id, [*agent_chunks(clean(words(interrupt)), f"{pause.turn}/{interrupt.id}")])
         if unasked_interrupts and answers:
-            await self._engine.attach(pause.turn, self._agents[session.mode]).answer(answers, via=_VIA)
+            await handle.answer(answers, via=_VIA)
         return None if unasked_interrupts else answers
 
     def _continue_later(self, session_id: str, session: _Session, row: TurnRow) -> None:
@@ -368,12 +375,12 @@ class AcpAgent:
 
         async def ask_again() -> None:
             try:
-                paused_turn = await PausedTurn.read(self._engine, row.id)
+                handle, paused_turn = self._handle(row), await PausedTurn.read(self._engine, row.id)
                 pause = TurnPausedEvent(row.id, paused_turn.seq, paused_turn.interrupts)
-                answers = await self._ask(session_id, session, pause, again=True)
+                answers = await self._ask(session_id, session, handle, pause, again=True)
                 if answers is not None:
                     with suppress(RequestError):
-                        await self._follow(session_id, session, self._handle(row), paused_turn, answers)
+                        await self._follow(session_id, session, handle, paused_turn, answers)
             except Exception:  # noqa: BLE001 (nobody waits for this task)
                 _LOG.exception("the open question of turn %s could not be asked again", row.id)
             finally:

@@ -26,6 +26,7 @@ from turnwright_protocols.conversations import (
     find_open_turn,
     find_turn,
     is_paused,
+    open_interrupts,
     start_in_session,
     without_approved,
     without_waits,
@@ -167,8 +168,9 @@ class _Chat:
         row = await find_open_turn(self._engine, session)
         if row is None or not is_paused(row) or chat.files:
             return None
+        open_ids = {interrupt.id for interrupt in await open_interrupts(self._engine, row.id)}
         interrupts = PausedTurn(await self._events(row.id)).interrupts
-        interrupt = accepts_text(interrupts, chat.prompt)
+        interrupt = accepts_text([interrupt for interrupt in interrupts if interrupt.id in open_ids], chat.prompt)
         return ChatRequest(chat.session, turn=row.id, answers={interrupt: chat.prompt}) if interrupt else None
 
     async def _answer(self, session: str, chat: ChatRequest, user: str, *, is_message: bool = False) -> Response:
