@@ -416,6 +416,20 @@ async def test_conversation_continues_after_a_question_closed_elsewhere(
     assert (await say(client, "recall", previous_response_id=first.id)).output_text == f"You said: {word}"
 
 
+@pytest.mark.parametrize("is_canceled", [False, True])
+async def test_question_is_answered_beside_an_approval_given_elsewhere(
+    engine: Engine, client: openai.AsyncOpenAI, is_canceled: bool
+) -> None:
+    first = await say(client, "mixed")
+    turn = first.id.split("_")[1]
+    await engine.resume(turn, {"approval-1": True}, by="ann")
+    if is_canceled:
+        await client.responses.cancel(first.id)
+        assert (await engine.get(turn)).outcome is Outcome.ABORTED
+    else:
+        assert (await say(client, "red", previous_response_id=first.id)).output_text == "Result: paid 5"
+
+
 async def test_response_waits_for_a_result_from_elsewhere(engine: Engine, client: openai.AsyncOpenAI) -> None:
     """It is in progress meanwhile, also for a client that comes later, and asks nothing."""
     first = await say(client, "job", background=True)

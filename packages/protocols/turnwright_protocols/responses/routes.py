@@ -46,7 +46,7 @@ from turnwright_protocols.http import (
     to_sse,
     waiting,
 )
-from turnwright_protocols.items import APPROVALS
+from turnwright_protocols.items import APPROVALS, left_open
 from turnwright_states import facts as f
 
 from .chat_completions import ChatCompletions
@@ -143,12 +143,16 @@ class _Stored:
     @property
     def is_last(self) -> bool:
         """Whether the segment is the turn's last one so far."""
-        return self.pause is None or self.pause is self.events[-1]
+        return self.pause is None or self.open_pause is not None
 
     @property
-    def is_asking(self) -> bool:
-        """Whether the pause that ended the segment is open."""
-        return self.pause is not None and self.is_last
+    def open_pause(self) -> TurnPausedEvent | None:
+        """The pause that ended the segment, with the interrupts that are still open; None without any."""
+        pause = self.pause
+        for event in self.events:
+            if pause is not None and event.seq > pause.seq:
+                pause = left_open(pause, event) if isinstance(event, FactEvent) else None
+        return pause
 
     @property
     def is_answered_here(self) -> bool:
@@ -192,7 +196,7 @@ class _Responses:
         agent = choose_agent(self._agents, body.model)
         need_answer_format(agent, body.text_format, "text.format")
         earlier = await self._earlier(request, body)
-        if earlier is not None and (body.answers or body.results or earlier.is_asking or earlier.is_answered_here):
+        if earlier is not None and (body.answers or body.results or earlier.open_pause or earlier.is_answered_here):
             answers = self._answers(earlier, body)
             if answers:
                 return await self._answer(request, earlier, body, agent, answers)
@@ -200,7 +204,7 @@ class _Responses:
                 raise RefusedRequestError(
                     409, "the previous response was answered already", field="previous_response_id"
                 )
-            if earlier.is_asking:
+            if earlier.open_pause is not None:
                 await abort_turn(self._engine, earlier.segment.turn)  # another message replaces the paused turn
         return await self._start(request, body, agent, earlier)
 
@@ -331,7 +335,8 @@ class _Responses:
             results[call] = result
         answers |= give_results(pause.interrupts, results)
         need_result(answers, results)
-        missing = [interrupt for interrupt in pause.interrupts if interrupt.id not in answers]
+        asking = earlier.open_pause or pause
+        missing = [interrupt for interrupt in asking.interrupts if interrupt.id not in answers]
         if not answers or body.prompt:
             text = body.prompt
             interrupt = accepts_text(missing, text)
