@@ -186,5 +186,9 @@ def _report(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno in _FULL:
         process.report_unwritten(error, sys.stdout)
         return codes.FAILED
-    process.say_bug(error)
-    return codes.FAILED
+    is_refused_path = isinstance(error, OSError) and bool(error.filename)
+    if is_refused_path:
+        process.say(process.words_of(error))
+    else:
+        process.say_bug(error)
+    return codes.USAGE if is_refused_path else codes.FAILED

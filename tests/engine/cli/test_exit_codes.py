@@ -247,3 +247,10 @@ def test_help_lists_the_exit_codes(cli: "Cli") -> None:
         "143 stopped by",
     ):
         assert words in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("command", ["agents", "explain --agents", "run hi --agents", "serve --runs"])
+def test_path_refused_by_the_system_is_a_usage_error(cli: "Cli", command: str) -> None:
+    name = "a" * 5000
+    done = cli.run(*command.split(), name)
+    assert (done.code, done.err) == (2, f"turnwright: {name}: File name too long\n")
