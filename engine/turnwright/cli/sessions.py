@@ -17,7 +17,7 @@ from turnwright.store import SessionInfo, Store
 from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
 from .process import echo, echo_json, say, spell
 from .screen import print_columns, print_lines
-from .stores import is_unused, list_names, use_store
+from .stores import is_unused, list_names, use_store, without_password
 
 _COLUMNS: Final = ("SESSION", "WHEN", "TURNS", "OPEN", "TITLE")
 #: The columns that a narrow terminal leaves out, in this order.
@@ -47,7 +47,7 @@ def sessions(
         for session in sessions:
             echo_json(_record(session))
     elif not sessions:
-        echo("no sessions yet", err=True)
+        echo(f"no sessions yet in {without_password(store)}", err=True)
     else:
         print_columns(_COLUMNS, [_cells(session) for session in sessions], drops=_DROPS)
     if len(listed_sessions) > limit:

@@ -17,7 +17,7 @@ from turnwright.store import InboxKind, Store, TurnRow
 from .options import DEFAULT_STORE, JsonLinesOption, StoreOption
 from .process import echo, echo_json, say
 from .screen import print_columns
-from .stores import is_elsewhere, is_unused, password_hint, store_flag, use_store
+from .stores import is_elsewhere, is_unused, password_hint, store_flag, use_store, without_password
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -72,7 +72,8 @@ def turns(
         for row, driver in turn_list.rows:
             echo_json(_record(row, driver, turn_list))
     elif not turn_list.rows:
-        echo("no turns yet" if session is None else f"no turns in session {session!r}", err=True)
+        place = without_password(store)
+        echo(f"no turns yet in {place}" if session is None else f"no turns in session {session!r}", err=True)
     else:
         print_columns(
             _COLUMNS,

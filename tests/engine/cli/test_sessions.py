@@ -27,7 +27,7 @@ def test_sessions_are_listed_with_titles(cli: "Cli", endpoint: "Endpoint") -> No
 
 def test_store_without_sessions_is_reported(cli: "Cli") -> None:
     done = cli.run("sessions")
-    assert (done.code, done.out, done.err) == (0, "", "no sessions yet\n")
+    assert (done.code, done.out, done.err) == (0, "", "no sessions yet in sqlite:///turns.db\n")
 
 
 def test_title_is_set_by_a_session_prefix(cli: "Cli", endpoint: "Endpoint") -> None:

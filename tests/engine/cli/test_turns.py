@@ -78,7 +78,7 @@ def test_session_without_turns_is_not_an_empty_store(cli: "Cli", capped: "Done")
 
 def test_empty_store_is_reported(cli: "Cli") -> None:
     done = cli.run("turns")
-    assert (done.code, done.out, done.err) == (0, "", "no turns yet\n")
+    assert (done.code, done.out, done.err) == (0, "", "no turns yet in sqlite:///turns.db\n")
     assert cli.run("turns", "--json").out == ""
 
 
