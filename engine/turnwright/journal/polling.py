@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from math import inf
 from typing import Final
 
 from pydantic import JsonValue
 
 from turnwright._base.ids import root_of
-from turnwright.errors import StoreError, TurnNotFoundError
+from turnwright.errors import StoreError, TurnNotFoundError, UnreadableTurnError
 from turnwright.store import Store, TurnRow
 from turnwright.tools import Tool
 from turnwright_states import Decision, InterruptKind, State
@@ -72,8 +73,8 @@ class WaitPoller:
 
         A wait that has ended otherwise, such as by an abort, is given up. Raises `StoreError`.
         """
-        rows = {row.id: row for row in await self._store.turns(live=True) if not row.fault}
-        paused_rows = {name: row for name, row in rows.items() if row.status.state is State.PAUSED}
+        rows = {row.id: row for row in await self._store.turns(live=True)}
+        paused_rows = {name: row for name, row in rows.items() if not row.fault and row.status.state is State.PAUSED}
         waits = {name: entry for name, entry in self._waits.items() if name in rows}
         for row in paused_rows.values():
             waits[row.id] = await self._read(row)
@@ -115,9 +116,13 @@ class WaitPoller:
             return known_waits
         try:
             turn = (await JournalFold.read(self._store, row.id)).machine.turn
-        except (TurnNotFoundError, StoreError) as error:
-            _LOG.debug("the waits of turn %s cannot be read: %s", row.id, error)
+        except TurnNotFoundError:
             return row.updated_at, []
+        except StoreError as error:
+            # Its waits have not ended. A damaged turn is read again when it is written to, others in the next poll.
+            _LOG.debug("the waits of turn %s cannot be read: %s", row.id, error)
+            updated_at = row.updated_at if isinstance(error, UnreadableTurnError) else -inf
+            return updated_at, [] if known_waits is None else known_waits[1]
         waits = [
             _Wait(row.id, interrupt.id, self._tools[interrupt.tool], thaw(interrupt.kept))
             for interrupt in turn.interrupts.values()

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -13,15 +14,18 @@ from typing_extensions import override
 
 from turnwright import Agent, Engine, Later, Tool, ToolContext, TurnResult, agent_tool
 from turnwright._base.background_task import background_task
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, StoreError, UnreadableTurnError
+from turnwright.journal.polling import WaitPoller
 from turnwright.message import ToolResultPart
 from turnwright.model.scripted import ScriptedModel, asks_for
-from turnwright.store import MemoryStore
+from turnwright.store import MemoryStore, TurnRow
 from turnwright.tools import NeedsPersonError
 from turnwright.tools.mcp import McpServer, mcp_tools
 from turnwright.tools.mcp.tasks import SHORTEST_INTERVAL
 from turnwright_states import CallStatus, InterruptKind
+from turnwright_states.facts import Fact
 from turnwright_testing import clock
+from turnwright_testing.faults import StoreWrapper
 
 from .conftest import Context, Stage
 
@@ -170,6 +174,52 @@ async def test_turn_that_is_deleted_during_the_look_is_no_fault(jobs: Jobs) -> N
         jobs.stage.server.add_request_handler("tasks/get", Job, delete)
         assert await look_again(engine) == []
         assert await engine.turns() == [], "it was deleted"
+
+
+class Unsteady(StoreWrapper):
+    """A store whose turns seem written to `seconds` after they were, and whose next read of a journal fails."""
+
+    error: StoreError | None = None
+    seconds = 0
+
+    async def turns(self, **options: Any) -> list[TurnRow]:  # noqa: ANN401
+        rows = await self.inner.turns(**options)
+        return [replace(row, updated_at=row.updated_at + self.seconds) for row in rows]
+
+    async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+        return await self.inner.facts(turn_id, after)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_known"),
+    [
+        (StoreError("no such disk"), True),
+        (UnreadableTurnError("t1", "torn"), True),
+        (StoreError("no such disk"), False),
+    ],
+)
+async def test_task_of_a_turn_unreadable_for_a_while_is_kept(jobs: Jobs, error: StoreError, *, is_known: bool) -> None:
+    """A failed read is no end of the wait."""
+    store = Unsteady(MemoryStore())
+    async with (
+        mcp_tools({"s": jobs.stage.server}, tasks=True) as tools,
+        Engine(model=model(), tools=tools, store=store) as engine,
+    ):
+        paused = await engine.run(AGENT, "Render.")
+        poller = WaitPoller(store, {tool.name: tool for tool in tools}, engine.setup.now)
+        if is_known:
+            assert await poller.poll() == []
+            store.seconds = 1  # so that it is read again
+        store.error = error
+        assert await poller.poll() == []
+        assert store.error is None
+        jobs.complete()
+        await anyio.sleep(SHORTEST_INTERVAL)
+        assert await poller.poll() == [paused.id]
+    assert "cancel" not in jobs.methods
 
 
 def test_worker_outlives_a_tool_that_fails_to_look() -> None:
