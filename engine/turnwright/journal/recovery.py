@@ -74,6 +74,8 @@ async def recover_turns(
                 _LOG.warning("turn %s is skipped: %s", row.id, error, extra={"turn": row.id})
             except (TurnBusyError, LeaseLostError, TurnNotFoundError):
                 pass
+            except Exception:  # noqa: BLE001 (the other turns are resumed all the same)
+                _LOG.exception("turn %s is skipped: this is a bug", row.id, extra={"turn": row.id})
 
     due_rows = await sweep.due()
     async with anyio.create_task_group() as group:

@@ -216,6 +216,21 @@ async def test_turn_driven_by_another_sweep_is_passed_over(store: Watched) -> No
     assert (driven, [turn.id for turn in recovered_turns]) == ([first], [first])
 
 
+async def test_unexpected_error_of_a_turn_does_not_stop_the_others(
+    store: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = await submitted(store), await submitted(store)
+
+    async def drive(turn_id: str) -> TurnResult:
+        if turn_id == first:
+            raise KeyError("a mistake of ours")
+        return await engine(store, "Done.").resume(turn_id)
+
+    recovered_turns = await recover_turns(store, drive, now=time.time, at_once=2)
+    assert [turn.id for turn in recovered_turns] == [second]
+    assert f"turn {first} is skipped: this is a bug" in caplog.text
+
+
 async def test_turn_is_idle_from_the_end_of_the_idle_time(store: Watched) -> None:
     turn = await submitted(store)
     updated_at = (await store.get(turn)).updated_at
