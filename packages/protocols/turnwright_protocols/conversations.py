@@ -1,5 +1,6 @@
 """The turns of a conversation, as doors start, answer and follow them. The engine drives them, not a request."""
 
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final, Unpack
@@ -57,6 +58,21 @@ def agents_by_name(agents: Sequence[Agent]) -> dict[str, Agent]:
         if by_name.setdefault(agent.name.lower(), agent) is not agent:
             raise ConfigError(f"agents: two have the name {agent.name!r}, in whatever case: rename one of them")
     return by_name
+
+
+def agents_by_slug(agents: Sequence[Agent], noun: str) -> dict[str, Agent]:
+    """Return agents by the names of their `noun`, with `_` for characters that are none of `a-z`, `0-9`, `_` and `-`.
+
+    Raises what `agents_by_name` does, and `ConfigError` for two agents of one such name.
+    """
+    by_slug: dict[str, Agent] = {}
+    for name, agent in agents_by_name(agents).items():
+        slug = re.sub(r"[^a-z0-9_-]+", "_", name)
+        if by_slug.setdefault(slug, agent) is not agent:
+            other_noun = f"the {noun} of agent {by_slug[slug].name!r}"
+            why = f"its {noun} would be called {slug}, like {other_noun}: rename one of them"
+            raise ConfigError(f"agent {agent.name!r}: {why}")
+    return by_slug
 
 
 def need_id(turn_id: str) -> None:

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from tests.protocols.asgi import Client, Json
 from tests.protocols.subject import AGENT, HELPER, settle_job
 
-from turnwright import Agent, Engine, external_tool, tool
+from turnwright import Agent, ConfigError, Engine, external_tool, tool
 from turnwright.model import ScriptedModel, asks_for
 from turnwright_protocols.a2a import Bounds, Gate, a2a_routes
 from turnwright_states import Outcome
@@ -49,6 +49,12 @@ async def test_card_names_the_address_of_the_request(client: Client) -> None:
         headers={"host": "agents.example", "if-none-match": reply.headers["etag"]},
     )
     assert unchanged.status == 304
+
+
+async def test_agents_of_one_address_are_refused(engine: Engine) -> None:
+    """The second one would be out of reach."""
+    with pytest.raises(ConfigError, match="its address would be called _, like the address of agent '代理'"):
+        make_client(engine, Agent(name="代理"), Agent(name="агент"))
 
 
 async def test_each_agent_has_a_card_and_an_address(engine: Engine) -> None:

@@ -1,7 +1,6 @@
 """The HTTP routes of A2A: the agent card, JSON-RPC and REST, by the dispatchers of the official library."""
 
 import json
-import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
@@ -25,7 +24,7 @@ from turnwright._base.frozen import strict_json
 from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
-from turnwright_protocols.conversations import agents_by_name
+from turnwright_protocols.conversations import agents_by_slug
 from turnwright_protocols.http import Endpoint, EventStream, Gate, RefusedRequestError, refuse_call, replay
 
 from .card import agent_card
@@ -51,11 +50,11 @@ def a2a_routes(
     The first agent answers at `path`, each of them at `path/a2a/{name}`: JSON-RPC, REST, and the card in
     `.well-known/agent-card.json`. Cards are public, and have `address`, by default that of the request; with `bearer`
     they say that requests need a bearer token. The context of a task is a session, which the gate authorizes. Raises
-    `ConfigError` without agents.
+    `ConfigError` without agents, and for two agents of one address.
     """
     # No request gives dependencies: the engine makes them, or refuses the turn.
-    plain, by_name = cast("Engine", engine), agents_by_name(cast("Sequence[Agent]", agents))
-    named_places = [(f"{path}/a2a/{re.sub(r'[^a-z0-9_-]+', '_', name)}", agent) for name, agent in by_name.items()]
+    plain, by_name = cast("Engine", engine), agents_by_slug(cast("Sequence[Agent]", agents), "address")
+    named_places = [(f"{path}/a2a/{name}", agent) for name, agent in by_name.items()]
     first = next(iter(by_name.values()))
     routes: list[Route] = []
     for place, agent in [(path, first), *named_places]:

@@ -1,7 +1,6 @@
 """An MCP server whose tools are agents: a call runs a turn."""
 
 import logging
-import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -30,7 +29,7 @@ from turnwright_protocols.conversations import (
     AnswerValue,
     PausedTurn,
     abort_turn,
-    agents_by_name,
+    agents_by_slug,
     answer_turn,
     answerable_by,
     events_for_client,
@@ -97,13 +96,7 @@ class _AgentTools:
     def __init__(self, engine: Engine, agents: Sequence[Agent], gate: Gate | None) -> None:
         self._engine = engine
         self._gate = gate
-        self._agents: dict[str, Agent] = {}
-        for agent in agents_by_name(agents).values():
-            name = re.sub(r"[^a-zA-Z0-9_-]+", "_", agent.name).lower()
-            if self._agents.setdefault(name, agent) is not agent:
-                taken_by = self._agents[name].name
-                why = f"its tool would be called {name}, like the tool of agent {taken_by!r}: rename one of them"
-                raise ConfigError(f"agent {agent.name!r}: {why}")
+        self._agents = agents_by_slug(agents, "tool")
 
     async def list_tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """List the agents."""

@@ -335,8 +335,8 @@ class _Responses:
             results[call] = result
         answers |= give_results(pause.interrupts, results)
         need_result(answers, results)
-        asking = earlier.open_pause or pause
-        missing = [interrupt for interrupt in asking.interrupts if interrupt.id not in answers]
+        questions = (earlier.open_pause or pause).interrupts
+        missing = [interrupt for interrupt in questions if interrupt.id not in answers]
         if not answers or body.prompt:
             text = body.prompt
             interrupt = accepts_text(missing, text)
