@@ -28,6 +28,13 @@ _ZERO: Final = 0.0
 #: From here on, six digits are too few to name a whole number.
 _SIX_DIGITS: Final = 1_000_000
 LARGEST_FLOAT: Final = 1.7976931348623157e308
+#: A sum of floats may be this much too small: 0.1 eight times is less than 0.8.
+_ROUNDING: Final = 1e-12
+
+
+def is_cost_spent(cost: float, limit: float) -> bool:
+    """Return whether a cost, a sum of floats, has reached its limit."""
+    return cost >= limit * (1 - _ROUNDING)
 
 
 def format_number(number: float) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from . import facts as f
+from .amounts import is_cost_spent
 from .call import Call
 from .doom import call_key
 from .errors import InvalidCallError
@@ -101,11 +102,15 @@ def _lease_children(
     `calls_left` is the rest of the tool-call budget before this batch; None without a budget.
     """
     limits, k = turn.limits, len(children)
+    cost_left = limits.cost
+    if cost_left is not None:
+        is_spent = is_cost_spent(turn.cost + usage.cost, cost_left)
+        cost_left = 0.0 if is_spent else cost_left - turn.cost - usage.cost
     own_count = sum(not call.refused and not call.output for call in calls_made)
     lease = f.Lease(
         calls=None if calls_left is None else (calls_left - own_count) // k,
         tokens=None if limits.tokens is None else max(limits.tokens - turn.tokens - usage.tokens, 0) // k,
-        cost=None if limits.cost is None else max(limits.cost - turn.cost - usage.cost, 0.0) / k,
+        cost=None if cost_left is None else cost_left / k,
     )
     nothing_left = lease.calls == 0 or lease.tokens == 0 or lease.cost == 0
     for i in children:

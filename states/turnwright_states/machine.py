@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr, replace
 from . import batch
 from . import facts as f
 from .actions import Action, AwaitPerson, CallModel, CompactHistory, Conclude, Halt, ReviewReply, RunTools, Synthesize
+from .amounts import is_cost_spent
 from .call import Call, CallState
 from .chart import CHART, VERSION, Chart, ReasonFrom, Row
 from .construct import construct_unchecked
@@ -467,7 +468,8 @@ class TurnMachine:
         if usage is not None:  # the row is chosen before the fact has added its usage
             limits, counters = turn.limits, turn.counters
             counters.tokens_spent = limits.tokens is not None and turn.tokens + usage.tokens >= limits.tokens
-            counters.cost_spent = limits.cost is not None and turn.cost + usage.cost >= limits.cost
+            cost = turn.cost + usage.cost
+            counters.cost_spent = limits.cost is not None and is_cost_spent(cost, limits.cost)
         row = self._fire(Trigger.COMPACTED)
         compaction = f.Compacted(
             self._elapsed,

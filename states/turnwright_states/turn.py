@@ -17,7 +17,7 @@ from msgspec import msgpack
 from msgspec.structs import replace
 
 from . import facts as f
-from .amounts import LARGEST_FLOAT
+from .amounts import LARGEST_FLOAT, is_cost_spent
 from .call import Call, CallState
 from .counters import Counters
 from .doom import call_key, make_round
@@ -444,7 +444,7 @@ class Turn:
             self.counters.tokens_spent = self.tokens >= limits.tokens
             self.near = self.near or 5 * self.tokens >= self.marks.tokens
         if limits.cost is not None:
-            self.counters.cost_spent = self.cost >= limits.cost
+            self.counters.cost_spent = is_cost_spent(self.cost, limits.cost)
             self.near = self.near or 5 * self.cost >= self.marks.cost
 
     def _start(self, fact: f.CallStarted) -> None:

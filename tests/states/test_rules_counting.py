@@ -355,6 +355,16 @@ def test_tokens_are_checked_before_a_step(begin: "Begin", tokens: int, concludes
     assert not concludes or turn.of(facts.Stopping)[0].reason is EndReason.TOKENS
 
 
+@pytest.mark.parametrize(("cost", "part", "steps"), [(0.8, 0.1, 8), (1.0, 0.1, 10), (0.3, 0.1, 3), (0.7, 0.1, 7)])
+def test_cost_limit_of_so_many_replies_is_reached_by_them(begin: "Begin", cost: float, part: float, steps: int) -> None:
+    """The sum of 0.1 eight times is a little less than 0.8."""
+    turn = begin(cost=cost, doom_threshold=None, steps=20)
+    for number in range(1, steps + 1):
+        assert isinstance(turn.action, CallModel)
+        turn.step("look", usage=Usage(cost=part))
+        assert isinstance(turn.action, Conclude) is (number == steps)
+
+
 @pytest.mark.parametrize(("cost", "concludes"), [(0.49, False), (0.5, True), (0.51, True)])
 def test_cost_is_checked_before_a_step(begin: "Begin", cost: float, concludes: bool) -> None:
     turn = begin(cost=0.5)

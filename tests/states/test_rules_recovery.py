@@ -183,6 +183,14 @@ def test_tokens_and_cost_are_leased_in_equal_shares(begin: "Begin") -> None:
     assert leases(turn) == [facts.Lease(calls=23, tokens=350, cost=0.375)] * 2
 
 
+def test_rounding_error_of_the_cost_is_not_leased(begin: "Begin") -> None:
+    """The sum of 0.7 and 0.1 is a little less than 0.8."""
+    turn = begin(cost=0.8)
+    turn.step("look", usage=Usage(cost=0.7))
+    turn.reply(AGENT, usage=Usage(cost=0.1))
+    assert leases(turn) == [None]
+
+
 def test_delegating_reply_is_paid_before_the_leases(begin: "Begin") -> None:
     """The rest is what is left when the reply has arrived, and so without what the reply itself used."""
     turn = begin(tokens=1000, cost=1.0)

@@ -11,6 +11,7 @@ from turnwright_proof.rank import Rank
 from turnwright_proof.theorems import PROMISED_STEPS
 from turnwright_states import facts as f
 from turnwright_states.actions import Halt
+from turnwright_states.amounts import is_cost_spent
 from turnwright_states.chart import Row
 from turnwright_states.inputs import CallStatus
 from turnwright_states.limits import MAX_STEPS, Limits
@@ -129,7 +130,11 @@ _FAULT_OF: Final[dict[type[f.Fact], Callable[[Any, Turn, list[Row]], Fault | Non
 
 def holding(turn: Turn) -> list[EndReason]:
     """Return every limit that a turn has reached, in the documented order, from its limits and its usage."""
-    full = {name for name, used_amount, most in turn.use() if used_amount >= most}
+    full = {
+        name
+        for name, used_amount, most in turn.use()
+        if (is_cost_spent(used_amount, most) if name == "cost" else used_amount >= most)
+    }
     if turn.counters.steps >= turn.limits.allowance:  # the conclusion may be a step of the cap
         full.add("steps")
     if turn.rounds.tools:
