@@ -222,7 +222,8 @@ def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
     try:
         new_arguments = json.loads(_edit_text(json.dumps(thaw(arguments), indent=2)), object_pairs_hook=unique_keys)
     except (OSError, subprocess.SubprocessError) as error:
-        print_lines([f"  The editor failed: {spell(str(error))}. Set EDITOR to another one."])
+        why = spell(str(error).removesuffix("."))
+        print_lines([f"  The editor failed: {why}. Set EDITOR to another one."])
         return None
     except (ValueError, RecursionError) as error:
         print_lines([f"  Nothing changed, because that is not JSON: {spell(str(error))}"])

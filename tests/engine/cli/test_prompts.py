@@ -82,9 +82,11 @@ def test_edited_arguments_are_shown_before_the_approval(cli: "Cli", endpoint: "E
     endpoint.calls(BOTH[0]).says("Done.")
     cli.env["EDITOR"] = f"{sys.executable} edit.py"
     cli.write("edit.py", "import sys; open(sys.argv[1], 'w').write(open('wanted').read())")
-    cli.write("wanted", '{"path": 1}')
-    with run() as terminal:
+    with run(columns=400) as terminal:
         terminal.until("[y/n/r/e/q] ")
+        terminal.types("e\n").until("non-zero exit status 1. Set EDITOR to another one.")
+        terminal.until("[y/n/r/e/q] ")
+        cli.write("wanted", '{"path": 1}')
         terminal.types("e\n").until("| path: 1")
         terminal.until("[y/n/r/e/q] ")
         terminal.types("y\n").until("the changed arguments do not fit remove")
