@@ -335,7 +335,7 @@ class TestExtraBody:
             AnthropicEncoder("m", **options)
 
 
-def test_unsigned_thinking_goes_back_where_it_is_required() -> None:
+def test_unsigned_thinking_goes_back_where_required() -> None:
     """Also in a call with little room: such a server thinks without being asked. Kimi and DeepSeek refuse the rest."""
     call = ToolCallPart(id="c", name="read", arguments={})
     messages = (
