@@ -53,6 +53,10 @@ class PrefixCache(Generic[Made]):
     def __len__(self) -> int:
         return len(self._entries)
 
+    def clear(self) -> None:
+        """Forget all beginnings, because messages are encoded in another way from now on."""
+        self._entries.clear()
+
     def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
         """Return the encoded beginning of `messages`, and the rest of them."""
         begin, end, encoding = 0, 0, self._empty

@@ -17,7 +17,7 @@ from turnwright_states import Finish
 
 from .encoding import RequestEncoder
 from .endpoint import Endpoint
-from .errors import LimitFieldError, RefusedReasoningError
+from .errors import LimitFieldError, MissingReasoningError, RefusedReasoningError
 from .exchange import HttpResponse, Poster
 from .reply_stream import ReplyStream
 from .timeouts import Timeouts
@@ -154,6 +154,8 @@ class HttpModel:
         """Return the body to send instead of a refused one; None if the error has no known remedy."""
         if isinstance(error, LimitFieldError):
             return self._encoder.rename_limit(request, body)
+        if isinstance(error, MissingReasoningError):
+            return self._encoder.require_reasoning(request, body)
         if not isinstance(error, RefusedReasoningError):
             return None
         amended_body = self._encoder.refuse_reasoning(request, body)

@@ -4,7 +4,8 @@ import json
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, Generic, TypeVar, get_args
+from dataclasses import replace
+from typing import Any, Final, Generic, TypeVar, get_args
 
 import msgspec
 from msgspec import structs
@@ -14,6 +15,7 @@ from turnwright.errors import ConfigError
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart, ToolSpec
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.model_settings import ModelSettings
+from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
 from turnwright.model.settings_mapping import MappedSettings, checked_extra
 
@@ -40,6 +42,10 @@ class EncodedMessage(Generic[Source, Encoded]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def clear(self) -> None:
+        """Forget all messages, because they are encoded in another way from now on."""
+        self._entries.clear()
 
     def of(self, source: Source) -> Encoded:
         """Return the encoded form of `source`."""
@@ -121,6 +127,9 @@ class RequestEncoder(ABC, Generic[Encoded]):
     provider does not run, for another choice of tools, and for another type of `capabilities`.
     """
 
+    #: The encoded beginnings of conversations.
+    _beginnings: PrefixCache[Any]
+
     def __init__(
         self,
         model: str,
@@ -170,6 +179,18 @@ class RequestEncoder(ABC, Generic[Encoded]):
         for message in request.messages:
             if any(isinstance(part, ReasoningPart) for part in message.parts):
                 self._bare.of(message)
+        body = self.encode(request)
+        return None if body == refused_body else body
+
+    def require_reasoning(self, request: ModelRequest, refused_body: bytes) -> bytes | None:
+        """Make the body of a request whose body was refused because reasoning was missing; None if none differs.
+
+        Reasoning is sent back from now on, as to a server that is known to require it.
+        """
+        field = self.capabilities.reasoning_field or "reasoning_content"
+        self.capabilities = replace(self.capabilities, reasoning_field=field, reasoning_required=True)
+        self._messages.clear()
+        self._beginnings.clear()
         body = self.encode(request)
         return None if body == refused_body else body
 

@@ -208,6 +208,12 @@ _REFUSED_REASONING: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+# Kimi, and DeepSeek (twice), wherever their models are served.
+_MISSING_REASONING: Final = re.compile(
+    r"reasoning_content\b.{0,40}(?:is missing|must be passed back)|content\[\]\.thinking\b.{0,40}must be passed back",
+    re.IGNORECASE,
+)
+
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # Text between two characters of a secret that a reader does not see: a tag, a character reference, and anything but
 # visible ASCII.
@@ -220,6 +226,10 @@ class LimitFieldError(ModelError):
 
 class RefusedReasoningError(ModelError):
     """The server refuses the reasoning of earlier replies, because it is that of another account, model or server."""
+
+
+class MissingReasoningError(ModelError):
+    """The server requires the reasoning of earlier replies, which was not sent back."""
 
 
 def http_failure(
@@ -293,6 +303,8 @@ def _choose_kind(error: ErrorBody) -> type[ModelError]:
     words = error.words[:_MOST_WORDS]
     if "invalid_encrypted_content" in error.names or _REFUSED_REASONING.search(words):
         return RefusedReasoningError
+    if _MISSING_REASONING.search(words):
+        return MissingReasoningError
     return LimitFieldError if _LIMIT_FIELD.match(words) else ModelError
 
 

@@ -96,7 +96,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
         # Each message, with the files of a result.
         super().__init__(
             model,
-            lambda message: (join(to_wire(message, capabilities)), join(_list_shown_parts(message))),
+            lambda message: (join(to_wire(message, self.capabilities)), join(_list_shown_parts(message))),
             _tool,
             RESERVED,
             extra_body=extra_body,

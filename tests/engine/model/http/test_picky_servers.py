@@ -179,10 +179,13 @@ PICKY = [
     pytest.param(Server(mistral_template), STRICT, id="mistral-template"),
     pytest.param(Server(bedrock), BEDROCK, id="bedrock"),
     pytest.param(Server(llama, calls=("note", "note", "plot")), Capabilities(parallel_tool_calls=False), id="llama"),
-    pytest.param(Server(deepseek, thinks="reasoning_content"), OWED, id="deepseek"),
-    pytest.param(Server(deepseek), OWED, id="deepseek-that-did-not-think"),
     pytest.param(Server(cerebras, thinks="reasoning"), Capabilities(reasoning_field="reasoning"), id="cerebras"),
     pytest.param(Server(nothing, deaf=True), NO_NONE, id="ollama"),
+]
+# What it refuses says what it wants, so the flag only saves the first refusal.
+CORRECTING = [
+    pytest.param(Server(deepseek, thinks="reasoning_content"), OWED, id="deepseek"),
+    pytest.param(Server(deepseek), OWED, id="deepseek-that-did-not-think"),
 ]
 
 
@@ -191,7 +194,7 @@ async def run(server: Server, capabilities: Capabilities) -> TurnResult:
         return await Engine(model=model, tools=[note, plot]).run(AGENT, "Take three notes.")
 
 
-@pytest.mark.parametrize(("server", "capabilities"), PICKY)
+@pytest.mark.parametrize(("server", "capabilities"), [*PICKY, *CORRECTING])
 async def test_turn_at_the_cap_concludes_in_the_models_words(server: Server, capabilities: Capabilities) -> None:
     turn = await run(server, capabilities)
     assert (turn.outcome, turn.text, turn.error) == (Outcome.CAP_HIT, OWN_WORDS, "")
@@ -203,6 +206,14 @@ async def test_turn_at_the_cap_without_the_flag_gets_no_conclusion(server: Serve
     assert capabilities != Capabilities()
     turn = await run(server, Capabilities())
     assert turn.text != OWN_WORDS
+
+
+@pytest.mark.parametrize(("server", "capabilities"), CORRECTING)
+async def test_turn_without_the_flag_is_refused_once(server: Server, capabilities: Capabilities) -> None:
+    server.bodies.clear()
+    first, second = [await run(server, flags) for flags in (capabilities, Capabilities())]
+    assert [turn.text for turn in (first, second)] == [OWN_WORDS, OWN_WORDS]
+    assert [deepseek(body) is not None for body in server.bodies] == [False] * 3 + [False, True, False, False]
 
 
 async def test_call_in_a_conclusion_with_callable_tools_is_refused() -> None:

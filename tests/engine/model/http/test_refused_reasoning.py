@@ -146,3 +146,47 @@ async def test_server_that_refuses_all_requests_is_asked_twice(
         bodies.clear()
         turn = await engine.run(Agent(name="Clerk", max_retries=0), "Go on.", session="s1")
     assert (turn.reason, len(bodies)) == (EndReason.MODEL_ERROR, 2)
+
+
+REQUIRED = "thinking is enabled but reasoning_content is missing in assistant tool call message at index 1"
+
+
+def kimi(request: httpx.Request, bodies: list[bytes], status: int) -> httpx.Response:
+    """Answer as Kimi does behind any gateway: each call needs the thinking before it."""
+    bodies.append(request.content)
+    history = json.loads(request.content)["messages"]
+    if any(message.get("tool_calls") and message.get("reasoning_content") != "Hm." for message in history):
+        return httpx.Response(status, json={"error": {"message": REQUIRED, "type": "invalid_request_error"}})
+    call: JsonValue = {"index": 0, "id": "x", "function": {"name": "note", "arguments": "{}"}}
+    asks: JsonValue = {"reasoning_content": "Hm.", "tool_calls": [call]}
+    answer: JsonValue = {"content": "Noted."} if history[-1]["role"] == "tool" else asks
+    return httpx.Response(200, json={"choices": [{"message": answer, "finish_reason": "stop"}]})
+
+
+@pytest.mark.parametrize("status", [400, 200])
+async def test_server_that_requires_reasoning_is_believed_once(status: int) -> None:
+    bodies: list[bytes] = []
+    transport = httpx.MockTransport(lambda request: kimi(request, bodies, status))
+    async with OpenAIChat("m", base_url="http://host", transport=transport) as model:
+        engine = Engine(model=model, tools=[note])
+        for _ in range(2):
+            turn = await engine.run(AGENT, "Take a note.", session="s1")
+            assert (turn.text, turn.tool_calls) == ("Noted.", 1)
+    assert [b"Hm." in body for body in bodies] == [False, False, True, True, True]
+
+
+@pytest.mark.parametrize("make", [OpenAIChat, OpenAIResponses, AnthropicMessages])
+@pytest.mark.parametrize(
+    "words", [REQUIRED, "The `content[].thinking` in the thinking mode must be passed back to it."]
+)
+async def test_server_that_refuses_required_reasoning_is_asked_twice(make: Make, words: str) -> None:
+    bodies: list[bytes] = []
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        bodies.append(request.content)
+        return httpx.Response(200, json={"error": {"message": words}})
+
+    async with make("m", base_url="http://host", api_key="k", transport=httpx.MockTransport(refuse)) as model:
+        history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
+        turn = await Engine(model=model).run(Agent(name="Clerk", max_retries=0), "Go on.", message_history=history)
+    assert (turn.reason, len(bodies)) == (EndReason.MODEL_ERROR, 1 if make is OpenAIResponses else 2)
