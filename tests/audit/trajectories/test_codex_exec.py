@@ -70,9 +70,36 @@ def test_thread_has_turns_replies_calls_results_and_tokens() -> None:
 
 
 def test_incomplete_call_has_no_result_and_each_thread_is_a_run() -> None:
-    first, second = read(b"\n".join([*LINES[:5], *LINES]), FORMAT)
+    first, second = read(b"\n".join([LINES[0].replace(b"t-1", b"t-0"), *LINES[1:5], *LINES]), FORMAT)
     assert (measure(first, "f").unpaired, measure(second, "f").unpaired) == (2, 0)
-    assert (first.session_id, second.run_notes.ending) == ("t-1", "error")
+    assert (first.session_id, second.session_id, second.run_notes.ending) == ("t-0", "t-1", "error")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "total"), [((100, 250), 250), ((100, 250, 250), 250), ((100, 40), 140), ((100, 250, 40, 90), 340)]
+)
+def test_usage_of_a_turn_is_that_of_its_thread_so_far(inputs: tuple[int, ...], total: int) -> None:
+    turns = [
+        [
+            {"type": "thread.started", "thread_id": "t-1"},
+            {"type": "turn.started"},
+            command("completed", "item_0", f"cat {number}", status="completed", aggregated_output="x", exit_code=0),
+            {"type": "turn.completed", "usage": {"input_tokens": number, "cached_input_tokens": 1, "output_tokens": 0}},
+        ]
+        for number in inputs
+    ]
+    [run] = read(b"\n".join(json.dumps(event).encode() for turn in turns for event in turn), FORMAT)
+    measures = measure(run, "f")
+    assert (measures.turns, measures.calls, measures.results) == (len(inputs),) * 3
+    assert (measures.tokens, measures.unpaired) == (total, 0)
+
+
+def test_call_of_another_agent_is_a_call() -> None:
+    fields = {"tool": "spawn_agent", "prompt": "Look.", "receiver_thread_ids": ["t-2"], "agents_states": {"t-2": {}}}
+    spawned = json.dumps(item("completed", "item_0", "collab_tool_call", status="completed", **fields)).encode()
+    [run] = read(b"\n".join([*LINES[:2], spawned]), FORMAT)
+    assert calls([run]) == {("spawn_agent", '{"prompt": "Look.", "receiver_thread_ids": ["t-2"]}'): 1}
+    assert results_of([run]) == ['{"t-2":{}}']
 
 
 def test_declined_command_is_denied() -> None:

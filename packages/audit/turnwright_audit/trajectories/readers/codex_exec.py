@@ -1,6 +1,7 @@
 """Reads what `codex exec --json` prints: the events of a thread. The prompt of a turn is not among them.
 
-An item has its call together with its result. What the model writes after a result is another reply.
+An item has its call together with its result. What the model writes after a result is another reply. The tokens of a
+turn are those of its thread so far. A thread that another process resumes begins again with its id.
 """
 
 from collections.abc import Iterator, Mapping
@@ -34,8 +35,11 @@ _CALLS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
     "command_execution": (("command",), "aggregated_output"),
     "file_change": (("changes",), ""),
     "mcp_tool_call": ((), "result"),
+    "collab_tool_call": (("prompt", "receiver_thread_ids"), "agents_states"),
     "web_search": (("query",), ""),
 }
+#: Items that name their tool.
+_NAMED: Final = ("mcp_tool_call", "collab_tool_call")
 _RUNNING: Final = "in_progress"
 
 
@@ -56,6 +60,9 @@ class Item(Struct):
     tool: str | None = None
     arguments: Any = None
     result: Any = None
+    prompt: str | None = None
+    receiver_thread_ids: Any = None
+    agents_states: Any = None
     error: Any = None
 
 
@@ -95,7 +102,7 @@ def read(recording: Recording) -> Iterator[Trajectory]:
 def _runs(values: Values[_Value]) -> Iterator[Trajectory]:
     thread = _Thread()
     for event in _events(values):
-        if event.type == "thread.started" and thread.run.steps:
+        if event.type == "thread.started" and thread.run.steps and event.thread_id != thread.run.trajectory.session_id:
             yield thread.finish()
             thread = _Thread()
         thread.add(event)
@@ -128,12 +135,15 @@ class _Thread:
         match event.type:
             case "thread.started":
                 self.run.trajectory.session_id = event.thread_id
+                self._calls = {}  # the items are numbered anew
             case "turn.started":
                 self._reply, self._ending = None, None
                 self.run.user("")
             case "turn.completed":
                 self._ending = "completed"
                 if event.usage is not None:
+                    if self._usages and event.usage.includes(self._usages[-1]):
+                        self._usages.pop()
                     self._usages.append(event.usage)
             case "turn.failed" | "error":
                 self._ending = "error"
@@ -142,7 +152,7 @@ class _Thread:
                 self._item(event.item, done=event.type == "item.completed")
 
     def finish(self) -> Trajectory:
-        """Return the run. Tokens are known for each turn alone."""
+        """Return the run. Tokens are known for the thread alone."""
         totals = StepMetrics.sum_of([usage.metrics for usage in self._usages]) if self._usages else None
         return self.run.finish(ending=self._ending, totals=totals)
 
@@ -166,11 +176,10 @@ class _Thread:
         names, output = _CALLS[item.type]
         own_call = self._calls.get(item.id or "")
         if own_call is None:
-            of_server = item.type == "mcp_tool_call"
-            name = item.tool if of_server else item.type
+            name = item.tool if item.type in _NAMED else item.type
             if not name:
                 return
-            arguments = item.arguments if of_server else {field: getattr(item, field) for field in names}
+            arguments = {field: getattr(item, field) for field in names} if names else item.arguments
             own_call = self.run.call(None, name, arguments, step=self._step()).tool_call_id
             if item.id:
                 self._calls[item.id] = own_call

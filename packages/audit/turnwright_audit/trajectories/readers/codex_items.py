@@ -34,6 +34,10 @@ class Usage(Struct):
         """The tokens as those of a step."""
         return StepMetrics(self.input_tokens, self.output_tokens, self.cached_input_tokens)
 
+    def includes(self, before: "Usage") -> bool:
+        """Whether these tokens may be those of all requests since the others were counted, and of those before."""
+        return all((getattr(self, name) or 0) >= (getattr(before, name) or 0) for name in self.__struct_fields__)
+
     def since(self, before: "Usage | None") -> "Usage":
         """Return what was used since these tokens had been used."""
         before = before or Usage()
