@@ -26,6 +26,7 @@ from pydantic import Field, JsonValue
 
 from turnwright import (
     Agent,
+    Answering,
     CallView,
     ConfigError,
     Engine,
@@ -63,7 +64,7 @@ def here() -> ModuleType:
 def make_desk(*tools: Tool, **parts: object) -> Desk:
     """Make a desk with these tools."""
     agent = Agent(name="Desk", tools=tuple(tool.name for tool in tools))
-    return Desk(agent, tools, modules=(here(),), reset=BOOKINGS.clear, **parts)  # type: ignore[arg-type]  # its fields
+    return Desk(agent, tools, modules=(here(),), **{"reset": BOOKINGS.clear, **parts})  # type: ignore[arg-type]  # its fields
 
 
 def fuzz_tools(*tools: Tool, examples: int = 40, **parts: object) -> DeskReport:
@@ -345,6 +346,35 @@ def test_tool_that_notes_its_answers_is_a_warning() -> None:
     (warning,) = report.reached.warn()
     words = "invariant_approved needs ctx.answers, but a call that `always` covers has none"
     assert warning == f"note_answer: {words}"
+
+
+def test_people_of_the_metadata_answer_too() -> None:
+    """A requester approves an own payment, and the case says who."""
+
+    @tool(needs_approval=True)
+    async def pay(ctx: ToolContext) -> str:
+        """Pay a bill."""
+        return f"paid for {ctx.metadata['user']}"
+
+    payments: list[tuple[object, str]] = []
+
+    async def may_answer(answering: Answering) -> bool | str:
+        payments.append((answering.metadata["user"], answering.by))
+        return answering.by == "ann" or "only Ann may"
+
+    def invariant_nobody_approves_an_own_payment() -> None:
+        assert ("ann", "ann") not in payments
+
+    desk = make_desk(
+        pay,
+        reset=payments.clear,
+        invariants=(invariant_nobody_approves_an_own_payment,),
+        metadata=({"user": "ann"}, {"user": "bob"}),
+        build=partial(Engine, authorize=may_answer),
+    )
+    report = fuzz_desk(desk, examples=40, seed=1)
+    assert str(report.fault).startswith("pay: invariant_nobody_approves_an_own_payment")
+    assert [visit.people for visit in report.case] == [("ann",)]
 
 
 def test_answers_after_a_crash_are_repeated() -> None:

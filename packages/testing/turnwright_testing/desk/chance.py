@@ -135,6 +135,12 @@ class Chance:
             self._repeats[place] = _COVERED
         return answers
 
+    def person(self, place: int, number: int) -> str:  # noqa: ARG002 (by chance)
+        """Return anybody, somebody whom the metadata name, or somebody whom the desk's data name."""
+        users = [value for metadata in self._desk.metadata for value in metadata.values() if isinstance(value, str)]
+        sources = [f"person-{number + 1}"], users, [text for text in self._domain.texts if text.isidentifier()]
+        return self._random.choice(self._random.choice([source for source in sources if source]))
+
     def _decision(self, interrupt: Interrupt) -> Answer:
         random = self._random
         if interrupt.kind is InterruptKind.RESULT and random.random() < _SETTLES:

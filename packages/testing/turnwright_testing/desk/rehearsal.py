@@ -52,6 +52,8 @@ from .world import list_grown, sizes_of
 PATIENCE: Final = 2.0
 #: The pauses of a turn that people answer; then it is aborted.
 _MOST_PAUSES: Final = 8
+#: How many people try to answer a pause.
+_PEOPLE: Final = 4
 #: The most steps of a turn that asks for the same calls again and again.
 _MOST_STEPS: Final = 50
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
@@ -98,6 +100,10 @@ class Guest(Protocol):
         """Return the answers at a pause of the visit, the `number`-th from 0."""
         ...
 
+    def person(self, place: int, number: int) -> str:
+        """Return a person who answers that pause, where the app authorizes people. Asked again if it refuses one."""
+        ...
+
     def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
         """Take note of the result of a call, and of its arguments if it succeeded."""
         ...
@@ -120,6 +126,10 @@ class Script:
         script = answers[number] if number < len(answers) else {}
         return {interrupt.id: script.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
+    def person(self, place: int, number: int) -> str:
+        people = self.visits[place].people
+        return people[number] if number < len(people) else _name_person(number)
+
     def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
         """Do nothing: a script learns nothing."""
 
@@ -141,7 +151,7 @@ class Rehearsal:
     ) -> None:
         self.faults: list[Fault] = []
         self.results: dict[tuple[str, str], tuple[CallStatus, str]] = {}
-        self.visits: list[Visit] = [replace(visit, replies=(), answers=()) for visit in guest.visits]
+        self.visits: list[Visit] = [replace(visit, replies=(), answers=(), people=()) for visit in guest.visits]
         self._desk = desk
         self._guest = guest
         self._reached = reach_counts
@@ -339,14 +349,14 @@ class Rehearsal:
             self._own_words.add(
                 [(answer.text, answer.arguments, answer.given and answer.given.text) for answer in answers.values()]
             )
-            try:
-                result = await self._resume(engine, place, number, result.id, answers)
-            except InvalidAnswerError:  # the tool refuses the changed arguments, or the app the person
-                answers = {interrupt.id: _first_answer(interrupt) for interrupt in result.interrupts}
-                try:
-                    result = await self._resume(engine, place, number, result.id, answers)
-                except InvalidAnswerError:
+            # The tool may refuse the changed arguments, and the app the person.
+            first_answers = {interrupt.id: _first_answer(interrupt) for interrupt in result.interrupts}
+            for tried_answers in (*[answers] * (_PEOPLE if engine.setup.authorize else 1), first_answers):
+                with suppress(InvalidAnswerError):
+                    result = await self._resume(engine, place, number, result.id, tried_answers)
                     break
+            else:
+                break
         if result.paused:
             await engine.abort(result.id)
             result = await engine.get(result.id)
@@ -356,9 +366,12 @@ class Rehearsal:
         self, engine: Engine[None], place: int, number: int, turn: str, answers: Mapping[str, Answer]
     ) -> TurnResult:
         """Note the answers of a pause, as the process may die, and resume the turn."""
-        visit = self.visits[place]
+        visit, person = self.visits[place], _name_person(number)
+        if engine.setup.authorize is not None:
+            person = self._guest.person(place, number)
+            visit = replace(visit, people=(*visit.people[:number], person))
         self.visits[place] = replace(visit, answers=(*visit.answers[:number], answers))
-        return await engine.resume(turn, answers, agent=self._agent, by=f"person-{number + 1}")
+        return await engine.resume(turn, answers, agent=self._agent, by=person)
 
     def _reply(self, place: int, turn: str, requests: Sequence[ModelRequest]) -> Reply:
         """Return the reply to the last of the requests."""
@@ -633,6 +646,10 @@ def _together(visits: Visits) -> list[list[int]]:
         number += not visit.together
         numbers.append(number)
     return [list(places) for _, places in groupby(range(len(visits)), key=numbers.__getitem__)]
+
+
+def _name_person(number: int) -> str:
+    return f"person-{number + 1}"
 
 
 def _first_answer(interrupt: Interrupt) -> Answer:

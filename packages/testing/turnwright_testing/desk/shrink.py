@@ -54,7 +54,7 @@ def _size(case: Visits) -> tuple[int, ...]:
     events = sum((visit.dies_at or 0) + (visit.interjection or (0, None))[0] for visit in case)
     flags = events + sum(visit.together for visit in case)
     prompts = sum(visit.prompt != _PLAIN.prompt for visit in case)
-    answers = sum(len(answers) for visit in case for answers in visit.answers)
+    answers = sum(len(answers) for visit in case for answers in (*visit.answers, visit.people))
     arguments = sum(_weight(call.arguments) for call in calls)
     return len(case), len(calls), count, flags, prompts, answers, arguments
 
@@ -104,6 +104,7 @@ def _smaller_visits(desk: Desk, visit: Visit) -> Iterator[Visit]:
         {"endless": False},
         {"together": False},
         {"answers": ()},
+        {"people": ()},
         {"prompt": plain_prompt},
     ):
         if any(getattr(visit, name) != value for name, value in plain.items()):

@@ -25,6 +25,8 @@ class Visit:
     """The session of the turn."""
     answers: tuple[Mapping[str, Answer], ...] = ()
     """The answers of people, a mapping for each pause. Afterwards each interrupt gets its first decision."""
+    people: tuple[str, ...] = ()
+    """The people who answer, one for each pause, where the app authorizes them. Others are `person-1` and so on."""
     dies_at: int | None = None
     """The process dies before the result of this call is recorded, counted from 1, and another one resumes the turn.
 
