@@ -599,6 +599,52 @@ def test_failed_call_that_makes_later_calls_fail_is_a_fault(is_released: bool) -
     assert is_released or str(report.fault) == f"scan: {why}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("is_given_back", [False, True])
+def test_slot_that_each_error_keeps_is_a_fault(is_given_back: bool) -> None:
+    """Three slots, counted by hand."""
+    slots = {"free": 3}
+
+    @tool
+    async def convert(file: Literal["a.doc", "b.exe"]) -> str:
+        """Convert a file."""
+        if not slots["free"]:
+            raise ToolError("all slots are taken")
+        slots["free"] -= 1
+        slots["free"] += file == "a.doc" or is_given_back
+        if file == "b.exe":
+            raise ToolError("cannot convert it")
+        return "converted"
+
+    module = module_with(__file__=__file__, SLOTS=slots)
+    desk = replace(make_desk(convert), reset=lambda: slots.update(free=3), modules=(module,))
+    report = fuzz_desk(desk, examples=40, seed=1)
+    assert (report.fault is None) is is_given_back
+    assert is_given_back or "and later calls only by it: 'all slots are taken'" in str(report.fault)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", [1, 2])
+def test_tool_that_wrong_tries_block_is_no_fault(most: int) -> None:
+    """A wrong try cancels the code, or two do."""
+    code = {"wrong tries": 0}
+
+    @tool
+    async def redeem(pin: Literal[1, 2]) -> str:
+        """Redeem the code."""
+        if code["wrong tries"] == most:
+            raise ToolError("the code is canceled")
+        if pin > 1:
+            code["wrong tries"] += 1
+            raise ToolError("a wrong PIN")
+        code["wrong tries"] = 0
+        return "welcome"
+
+    module = module_with(__file__=__file__, CODE=code)
+    desk = replace(make_desk(redeem), reset=lambda: code.update({"wrong tries": 0}), modules=(module,))
+    assert fuzz_desk(desk, examples=40, seed=1).fault is None
+
+
 async def send_mail() -> None:
     """Send a mail."""
 
@@ -663,6 +709,31 @@ def test_lock_that_an_error_keeps_is_a_fault(
     report = fuzz_desk(Desk(Agent(name="Desk"), (print_page,), modules=(module,)), examples=20, seed=1)
     assert str(report.fault).startswith("print_page: ")
     assert len(report.case) == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "seconds", "is_fault"), [(("b", "a"), 0.1, True), (("a", "b"), 0.1, False), (("a", "b"), 9, False)]
+)
+def test_calls_that_wait_for_the_locks_of_each_other_are_a_fault(
+    second: Sequence[str], seconds: float, is_fault: bool
+) -> None:
+    """A timeout hides that, but not from a rehearsal. A call that works too long while it holds a lock is none."""
+    locks = {"a": asyncio.Lock(), "b": asyncio.Lock()}
+
+    @tool(timeout=5)
+    async def move(names: list[str]) -> str:
+        """Move from one to the other."""
+        async with locks[names[0]]:
+            await anyio.sleep(seconds)
+            async with locks[names[1]]:
+                return "moved"
+
+    case = (Visit(replies=(asks_for(*(("move", {"names": [*names]}) for names in (("a", "b"), second, "ab"))),)),)
+    if not is_fault:
+        assert_case(make_desk(move), case)
+        return
+    with pytest.raises(CaseFailedError, match=r"move: never ends: call call0000\d is cut off after 5 s, at test_desk"):
+        assert_case(make_desk(move), case)
 
 
 def test_lock_of_a_module_outlives_the_event_loop_of_a_case() -> None:

@@ -45,7 +45,7 @@ from .locks import free_locks, held_locks
 from .own_words import OwnWords
 from .unawaited import unawaited_coroutines
 from .visit import Reply, Visit, Visits
-from .watched_tool import ToolWatch, place_in_threads, place_of_frame, waiting_functions
+from .watched_tool import Effect, ToolWatch, place_in_threads, place_of_frame, waiting_functions
 from .world import list_grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
@@ -224,30 +224,51 @@ class Rehearsal:
         self.faults = [fault for fault in self.faults if fault.kind not in notes]
 
     def _compare_skipped(self) -> None:
-        """Play the case without a failed call after which its tool only fails, always for one other reason.
+        """Play the case without the failed calls after which their tool only fails, always for one other reason.
 
-        A later call that then succeeds fails because of it: it leaves something behind, such as a busy flag.
+        A later call that then succeeds fails because of them: they leave something behind, such as a busy flag.
         """
         for tool in {self._facts.tool(*key): None for key in self.results}:
             calls = [key for key in self.results if self._facts.tool(*key) == tool]
-            failed_key = next((key for key in calls if self.results[key][0] in _FAILED), None)
-            later_calls = calls[calls.index(failed_key) + 1 :] if failed_key else []
-            results = {self.results[key] for key in later_calls}
+            *earlier, (result, later_calls) = [
+                (result, [*keys]) for result, keys in groupby(calls, self.results.__getitem__)
+            ]
+            failed_calls = [key for (status, _), keys in earlier if status in _FAILED for key in keys]
             alone = [key for key in later_calls if key not in self._parallel]
-            if failed_key is None or len(alone) < _LATER or len(results) > 1 or self.results[failed_key] in results:
+            if result[0] is not CallStatus.ERROR or not failed_calls or len(alone) < _LATER:
                 continue
-            ((status, text),) = results
-            if status is CallStatus.ERROR and self._succeeds_without(failed_key, alone[0]):
-                failure = self.results[failed_key][1]
-                why = f"call {failed_key[1]} fails ({failure!r}), and later calls only by it: {text!r}"
+            if culprits := self._find_culprits(failed_calls, alone):
+                names, failure = ", ".join(call for _, call in culprits), self.results[culprits[0]][1]
+                why = f"call {names} fails ({failure!r}), and later calls only by it: {result[1]!r}"
                 self._note(tool, "makes later calls fail", why)
 
-    def _succeeds_without(self, skipped: tuple[str, str], later_call: tuple[str, str]) -> bool:
-        """Whether a later call succeeds in the same case if an earlier one does nothing but fail."""
+    def _find_culprits(
+        self, failed_calls: Sequence[tuple[str, str]], later_calls: Sequence[tuple[str, str]]
+    ) -> Sequence[tuple[str, str]]:
+        """Return those of the failed calls without which a later one succeeds, and whose change success would undo.
+
+        A tool may block by intent what is tried wrongly: no success makes that change and undoes it. A single call
+        whose change cannot be seen is a culprit too.
+        """
+        results, effects = self._trace(frozenset(failed_calls))
+        successes = [key for key in later_calls if key in effects and results[key][0] is CallStatus.OK]
+        if not successes:
+            return ()
+        undone_changes = {name for key in successes for name in effects[key].undone_changes}
+        _, effects = self._trace(frozenset())
+        changes = {key: effects[key].kept_changes for key in failed_calls if key in effects}
+        culprits = [key for key, names in changes.items() if names & undone_changes]
+        return culprits or [key for key, names in changes.items() if not names and len(failed_calls) == 1]
+
+    def _trace(
+        self, skipped_calls: frozenset[tuple[str, str]]
+    ) -> tuple[Mapping[tuple[str, str], tuple[CallStatus, str]], Mapping[tuple[str, str], Effect]]:
+        """Return the results and the effects of the case in which the skipped calls do nothing but fail."""
         replay = Rehearsal(self._desk, Script(tuple(self.visits)), Reached(), patience=self._patience)
-        replay._tool_watch.skipped = skipped
-        replay._play_visits()
-        return replay.results.get(later_call, (CallStatus.ERROR, ""))[0] is CallStatus.OK
+        replay._tool_watch.skipped = skipped_calls
+        with replay._tool_watch.effects_traced():
+            replay._play_visits()
+        return replay.results, replay._tool_watch.effects
 
     def _play_visits(self) -> None:
         self._let_threads_end()

@@ -4,15 +4,17 @@ import asyncio
 import copy
 import dataclasses
 import inspect
+import math
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from types import CodeType, FrameType
-from typing import Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 from pydantic import JsonValue
@@ -26,11 +28,13 @@ from turnwright_states.limits import TOOL_TIMEOUT
 
 from .desk import Desk
 from .hang_watch import BlockedLoopError, voluntary_waits
-from .world import amounts_of, changes, sizes_of
+from .world import amounts_of, changes, differences, sizes_of, state_of
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
 _ASLEEP: Final = 0.1
 _AT_WORK: Final = 1.0
+#: Seconds by which sums of times differ.
+_MOMENT: Final = 0.001
 #: The name of a thread in which a plain function runs.
 _WORKER: Final = "AnyIO worker thread"
 _TWICE: Final = "before its question, and again when it is answered"
@@ -43,7 +47,8 @@ class Work:
     """A call at work. `coroutine` is the tool's own work, which has the place where it waits.
 
     `amounts` are those of the outside world when it started; `is_alone` says whether no other call was at work since
-    then. `questions` counts those that it asked in the middle of its work.
+    then. `questions` counts those that it asked in the middle of its work. While effects are traced, `state` is the
+    outside world when it started, and `changes` has the names that had another value since then.
     """
 
     turn: str
@@ -52,11 +57,20 @@ class Work:
     amounts: Mapping[str, float]
     is_alone: bool
     questions: int = 0
+    state: Mapping[str, object] = field(default_factory=dict)
+    changes: set[str] = field(default_factory=set)
     coroutine: Coroutine[object, object, object] | None = None
 
     def where(self, files: frozenset[str]) -> str:
         """Return the place in these files where the work waits."""
         return _place_of(self.coroutine, files) or place_in_threads(files)
+
+
+class Effect(NamedTuple):
+    """The names in the outside world that a call changed, and those that it changed and put back."""
+
+    kept_changes: set[str]
+    undone_changes: set[str]
 
 
 class OnFault(Protocol):
@@ -72,11 +86,16 @@ class ToolWatch:
         self.running: dict[tuple[str, str], Work] = {}
         #: The calls that have an approval as their answer, which they do not have by themselves.
         self.approved: set[tuple[str, str]] = set()
-        #: The call that does nothing but fail.
-        self.skipped: tuple[str, str] | None = None
+        #: The calls that do nothing but fail.
+        self.skipped: frozenset[tuple[str, str]] = frozenset()
+        #: The effects of the calls that ran alone, while they are traced.
+        self.effects: dict[tuple[str, str], Effect] = {}
+        self._is_tracing = False
         self.files = desk.files
         #: The number of the question at which each call paused, and what it changed before.
         self._pauses: dict[tuple[str, str], tuple[int, Mapping[str, float]]] = {}
+        #: When a call was cut off that did not wait for a lock.
+        self._cut_off_at = -1.0
         self._modules = desk.modules
         #: The names that invariants read.
         self._judged = {
@@ -93,6 +112,23 @@ class ToolWatch:
         vars(watched_copy)["asks_first"] = partial(self._asks_first, tool)
         return watched_copy
 
+    @contextmanager
+    def effects_traced(self) -> Iterator[None]:
+        """Note in `effects` what the calls of a block do, by a look at the world before each line. It is slow."""
+        self._is_tracing, before = True, threading.gettrace()
+        threading.settrace(self._look)
+        try:
+            yield
+        finally:
+            threading.settrace(before)
+
+    def _look(self, frame: FrameType, _event: str, _argument: object) -> Any:  # noqa: ANN401 (a trace function)
+        if frame.f_code.co_filename not in self.files:
+            return None
+        for work in self.running.values():
+            work.changes |= differences(work.state, state_of(self._modules))
+        return self._look
+
     async def _asks_first(self, tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         try:
             return await tool.asks_first(arguments, context)
@@ -104,9 +140,10 @@ class ToolWatch:
 
     async def _execute(self, tool: Tool, values: Mapping[str, object], context: ToolContext) -> object:
         key, amounts = (context.turn_id, context.call_id), amounts_of(self._modules) if tool.takes_context else {}
-        if key == self.skipped:
+        if key in self.skipped:
             raise ToolError("the call is left out")
-        work = Work(*key, tool.name, amounts, is_alone=not self.running)
+        state = state_of(self._modules) if self._is_tracing else {}
+        work = Work(*key, tool.name, amounts, is_alone=not self.running, state=state)
         for parallel_work in self.running.values():
             parallel_work.is_alone = False
         answers = (GivenAnswer(Decision.APPROVE),) if key in self.approved else ()
@@ -121,29 +158,47 @@ class ToolWatch:
             raise
         finally:
             del self.running[key]
+            if work.is_alone and self._is_tracing:
+                kept_changes = differences(state, state_of(self._modules))
+                self.effects[key] = Effect(kept_changes, work.changes - kept_changes)
 
     async def _run(self, tool: Tool, values: Mapping[str, object], context: ToolContext, work: Work) -> object:
         execution, start = tool.execute(values, context), anyio.current_time()
         work.coroutine = execution if inspect.iscoroutine(execution) else None
         try:
-            return await (
-                execution if work.coroutine is None else _Sections(work.coroutine, partial(self._blocks, work))
-            )
+            if work.coroutine is None:
+                return await execution
+            look = self._look if self._is_tracing else None
+            return await _Sections(work.coroutine, partial(self._blocks, work), look)
         except _MEANT:
             raise
         except anyio.get_cancelled_exc_class() as error:
-            if not tool.has_own_timeout and anyio.current_time() - start >= TOOL_TIMEOUT:
+            now, seconds = anyio.current_time(), tool.seconds_of_call(TOOL_TIMEOUT) or math.inf
+            is_cut_off = now - start >= seconds - _MOMENT
+            if is_cut_off and (self._is_deadlocked(error, now) or not tool.has_own_timeout):
                 place = place_of_error(error, self.files) or place_in_threads(self.files)
-                self._on_fault(
-                    tool.name,
-                    "never ends",
-                    f"never ends: call {work.call} is cut off after {TOOL_TIMEOUT:g} s, at {place}",
-                )
+                text = f"never ends: call {work.call} is cut off after {seconds:g} s, at {place}"
+                self._on_fault(tool.name, "never ends", text)
             raise
         except BaseException as error:
             if not any(holds(error, kind) for kind in (*_MEANT, BlockedLoopError, anyio.get_cancelled_exc_class())):
                 self._on_fault(tool.name, f"raises {type(error).__name__}", self._describe(error))
             raise
+
+    def _is_deadlocked(self, error: BaseException, now: float) -> bool:
+        """Whether the call that this error cuts off waited for a lock, and all other code of the desk does.
+
+        A call that did something else, and is cut off at the same time, may have held the lock.
+        """
+        coroutines: list[object] = [work.coroutine for work in self.running.values()]
+        coroutines += [task.get_coro() for task in asyncio.all_tasks()]
+        stacks = [[*_frames_of(coroutine)] for coroutine in coroutines]
+        stacks.append([frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code is not _SECTIONS])
+        waits = [stack[-1].f_code for stack in stacks if any(frame.f_code.co_filename in self.files for frame in stack)]
+        if waits and all(code.co_name == "acquire" and code.co_filename not in self.files for code in waits):
+            return self._cut_off_at != now and not place_in_threads(self.files)
+        self._cut_off_at = now
+        return False
 
     def _compare(self, work: Work) -> None:
         """Compare what a call changed before a question, which has its answer, with the change before it paused there.
@@ -188,21 +243,32 @@ class _WatchedContext(ToolContext):
 
 
 class _Sections:
-    """A coroutine whose sections between two waits are measured: `on_long` is called with one that takes too long."""
+    """A coroutine whose sections between two waits are measured: `on_long` is called with one that takes too long.
 
-    def __init__(self, work: Coroutine[object, object, object], on_long: Callable[[float], None]) -> None:
+    `look` traces them.
+    """
+
+    def __init__(
+        self,
+        work: Coroutine[object, object, object],
+        on_long: Callable[[float], None],
+        look: Callable[[FrameType, str, object], Any] | None,
+    ) -> None:
         self._work = work
         self._on_long = on_long
+        self._look = look
 
     def __await__(self) -> Generator[object, object, object]:
         resume: Callable[[], object] = partial(self._work.send, None)
         while True:
-            start, cpu_start, waits = time.monotonic(), time.thread_time(), voluntary_waits()
+            start, cpu_start, waits, trace = time.monotonic(), time.thread_time(), voluntary_waits(), sys.gettrace()
+            sys.settrace(self._look or trace)
             try:
                 waiter = resume()
             except StopIteration as stop:
                 return stop.value
             finally:
+                sys.settrace(trace)
                 seconds, cpu_seconds = time.monotonic() - start, time.thread_time() - cpu_start
                 is_asleep = seconds - cpu_seconds > _ASLEEP and voluntary_waits() > waits
                 if is_asleep or cpu_seconds > _AT_WORK:
@@ -213,6 +279,10 @@ class _Sections:
                 resume = partial(self._work.throw, error)
             else:
                 resume = partial(self._work.send, value)
+
+
+#: It is in the traceback of an error once more, where it passed the error on.
+_SECTIONS: Final = _Sections.__await__.__code__
 
 
 def _names_in(code: object) -> Iterator[str]:
@@ -244,14 +314,18 @@ def place_of_frame(frame: FrameType | None, files: frozenset[str]) -> str:
 
 
 def _place_of(coroutine: object, files: frozenset[str]) -> str:
-    place = ""
+    places = [_show(frame) for frame in _frames_of(coroutine) if frame.f_code.co_filename in files]
+    return places[-1] if places else ""
+
+
+def _frames_of(coroutine: object) -> Iterator[FrameType]:
+    """Yield the frames of a coroutine that waits, from the outermost one."""
     while coroutine is not None:
         frame = getattr(coroutine, "cr_frame", None)
-        if isinstance(frame, FrameType) and frame.f_code.co_filename in files:
-            place = _show(frame)
+        if isinstance(frame, FrameType):
+            yield frame
         # The engine awaits functions of the app through an object that notes their work.
         coroutine = getattr(coroutine, "cr_await", getattr(coroutine, "_work", None))
-    return place
 
 
 def place_in_threads(files: frozenset[str]) -> str:

@@ -78,6 +78,12 @@ def amounts_of(modules: Sequence[ModuleType]) -> dict[str, float]:
     return amounts
 
 
+def state_of(modules: Sequence[ModuleType]) -> dict[str, object]:
+    """Return `amounts_of` the modules and their texts, each by its place."""
+    texts = {name: leaf for name, leaf in leaves_of(modules) if leaf is None or isinstance(leaf, str)}
+    return {**texts, **amounts_of(modules)}
+
+
 def leaves_of(modules: Sequence[ModuleType]) -> Iterator[tuple[str, object]]:
     """Yield what the modules name, and what is in their containers and objects, each by its place."""
     names = {module.__name__ for module in modules}
@@ -146,3 +152,8 @@ def list_grown(before: Mapping[str, int], after: Mapping[str, int]) -> list[str]
 def changes(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
     """Return by how much each amount has changed that was there before."""
     return {name: amount - before[name] for name, amount in after.items() if before.get(name, amount) != amount}
+
+
+def differences(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return the names that were there before, and have other values now."""
+    return {name for name, value in after.items() if before.get(name, value) != value}
