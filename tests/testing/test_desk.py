@@ -972,6 +972,31 @@ DESK = Agent(name="Hotel", tools=("book",))
 '''
 
 
+def test_turns_of_a_person_follow_each_other_with_another_role() -> None:
+    """The desk trusts the role that the session began with. Another person has other sessions."""
+    roles: dict[str, object] = {}
+    users: dict[str, object] = {}
+
+    @tool
+    async def drop_table(ctx: ToolContext) -> str:
+        """Drop a table."""
+        assert users.setdefault(str(ctx.session), ctx.metadata["user"]) == ctx.metadata["user"]
+        if roles.setdefault(str(ctx.session), ctx.metadata["role"]) == "admin":
+            BOOKINGS.append(str(ctx.metadata["role"]))
+        return "done"
+
+    def invariant_guests_drop_nothing() -> None:
+        assert "guest" not in BOOKINGS
+
+    def reset() -> None:
+        for data in (BOOKINGS, roles, users):
+            data.clear()
+
+    metadata = ({"user": "ann", "role": "admin"}, {"user": "ann", "role": "guest"}, {"user": "bob", "role": "admin"})
+    fault = fault_of(drop_table, metadata=metadata, reset=reset, invariants=(invariant_guests_drop_nothing,))
+    assert fault.startswith("drop_table: invariant_guests_drop_nothing")
+
+
 def test_visits_together_share_a_process_that_lives() -> None:
     """The first visit would die alone; both end."""
     call = asks_for(("book", {"room": "red"}))

@@ -1,6 +1,7 @@
 """A guest who decides by chance: visits, replies of the model and answers of people, with values of the domain."""
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
@@ -37,6 +38,10 @@ _DIES: Final = 0.2
 _TOGETHER: Final = 0.1
 #: How often the person aborts a turn while a call runs, or says something.
 _INTERJECTS: Final = 0.2
+#: The keys of metadata that name a person, and the company of one.
+_PERSON: Final = re.compile(
+    "account|client|company|customer|employee|guest|mail|member|name|org|owner|person|reader|tenant|user"
+)
 _TEXTS: Final = ("yes", "no", "")
 #: How often a person answers another text than the choices of a question.
 _UNLISTED: Final = 0.15
@@ -72,9 +77,10 @@ class Chance:
     def _visit(self, place: int) -> Visit:
         random, desk = self._random, self._desk
         person = random.randrange(len(desk.metadata))
-        # A person has two sessions. Turns of one session follow each other.
+        # A person has two sessions. Turns of one session follow each other, also with another role.
+        owner = next(entry for entry in range(person + 1) if entry == person or self._is_one_person(entry, person))
         is_together = place > 0 and random.random() < _TOGETHER
-        session = f"together-{place}" if is_together else f"person-{person + 1}-{random.choice('ab')}"
+        session = f"together-{place}" if is_together else f"person-{owner + 1}-{random.choice('ab')}"
         dies = not is_together and random.random() < _DIES
         interjection = (random.choice(_CALLS), random.choice(("", None, random.choice(self._prompts).strip())))
         return Visit(
@@ -86,6 +92,13 @@ class Chance:
             endless=random.random() < _LOOPS,
             together=is_together,
         )
+
+    def _is_one_person(self, *places: int) -> bool:
+        """Whether these metadata name the same person."""
+        names = [
+            {key: value for key, value in self._desk.metadata[place].items() if _PERSON.search(key)} for place in places
+        ]
+        return names[0] == names[1] != {}
 
     def reply(self, place: int, number: int, request: ModelRequest) -> Reply:
         """Return an answer, or calls of the offered tools."""
