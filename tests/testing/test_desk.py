@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import time as clock_time
 from decimal import Decimal
 from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -970,6 +971,24 @@ def invariant_one(turn: TurnResult):
 
 DESK = Agent(name="Hotel", tools=("book",))
 '''
+
+
+def test_server_of_the_desk_that_waits_lets_time_be_skipped() -> None:
+    """Three minutes pass, although the thread of the server is there."""
+
+    @tool(timeout=None)
+    async def wait_for_minutes() -> str:
+        """Wait."""
+        await anyio.sleep(180)
+        return "over"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.1,))
+        thread.start()
+        case = (Visit(replies=(asks_for(("wait_for_minutes", {})),)),)
+        assert_case(make_desk(wait_for_minutes), case)
+        server.shutdown()
+        thread.join()
 
 
 def test_turns_of_a_person_follow_each_other_with_another_role() -> None:

@@ -2,7 +2,9 @@
 
 import asyncio
 import resource
+import selectors
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,9 +27,18 @@ _WORKERS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 
 
 def _has_own_threads() -> bool:
-    """Whether the desk has threads of its own, such as that of a connection to a database."""
-    return threading.active_count() > len(_EARLIER) and any(
-        thread not in _EARLIER and thread is not threading.main_thread() and not thread.name.startswith(_WORKERS)
+    """Whether the desk has threads of its own that may be at work, such as that of a connection to a database.
+
+    One in a selector waits for others: it is a server, which reads nothing at the moment.
+    """
+    if threading.active_count() <= len(_EARLIER):
+        return False
+    frames = sys._current_frames()  # noqa: SLF001 (documented)
+    return any(
+        thread not in _EARLIER
+        and thread is not threading.main_thread()
+        and not thread.name.startswith(_WORKERS)
+        and not ((frame := frames.get(thread.ident or 0)) and frame.f_code.co_filename == selectors.__file__)
         for thread in threading.enumerate()
     )
 
