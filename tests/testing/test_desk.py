@@ -101,6 +101,15 @@ def test_broken_invariant_names_the_tool_and_a_small_case() -> None:
         assert_case(report.desk, report.case)
 
 
+def test_fault_that_reset_leaves_behind_names_the_tool() -> None:
+    """No case is made smaller, as each of them would show it."""
+    BOOKINGS.clear()
+    report = fuzz_tools(book, invariants=(invariant_no_red_room,), reset=bool)
+    BOOKINGS.clear()
+    assert str(report.fault).startswith("book: invariant_no_red_room: booked [")
+    assert str(report.fault).endswith("] (reset() leaves it so)")
+
+
 def test_assertion_without_a_message_is_quoted(tmp_path: Path) -> None:
     (tmp_path / "desk.py").write_text(DESK_FILE + "def invariant_empty():\n    assert LOADED == []\n")
     with pytest.raises(CaseFailedError, match=r"invariant_empty: it does not hold: assert LOADED == \[\]"):
