@@ -1000,6 +1000,25 @@ def test_server_of_the_desk_that_waits_lets_time_be_skipped() -> None:
         thread.join()
 
 
+def test_connection_of_a_client_ends_with_the_event_loop_of_a_case() -> None:
+    """The client of the module makes a new one in the next case."""
+    connections: list[asyncio.StreamWriter] = []
+
+    @tool
+    async def send() -> str:
+        """Send a byte over the connection."""
+        if not connections or connections[-1].is_closing():
+            connections.append((await asyncio.open_connection(*address))[1])
+        connections[-1].write(b"a")
+        return "sent"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        address = "127.0.0.1", server.server_port
+        for _ in range(2):
+            assert_case(make_desk(send), (Visit(replies=(asks_for(("send", {})), asks_for(("send", {})))),))
+    assert len(connections) == 2
+
+
 def test_turns_of_a_person_follow_each_other_with_another_role() -> None:
     """The desk trusts the role that the session began with. Another person has other sessions."""
     roles: dict[str, object] = {}

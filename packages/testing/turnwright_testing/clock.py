@@ -82,6 +82,15 @@ class SkippingLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._leave_executor)
         return future
 
+    def close(self) -> None:
+        """Close the loop, and its connections before it: a client that outlives it must not use them in another one."""
+        transports = [*self._transports.values()]  # type: ignore[attr-defined]  # nothing public lists them
+        for transport in transports:
+            transport.abort()
+        if transports:
+            self.run_until_complete(asyncio.sleep(0))
+        super().close()
+
     def _leave_executor(self, _future: object) -> None:
         self._in_executors -= 1
 
