@@ -184,8 +184,6 @@ class Rehearsal:
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
         self._arguments: dict[tuple[str, str], JsonObject] = {}
-        #: The calls that ran beside others.
-        self._parallel: set[tuple[str, str]] = set()
         #: The tools of the calls that an approval of an equal call covers.
         self._covered: dict[tuple[str, str], str] = {}
         self._interrupted: _Crash | None = None
@@ -234,10 +232,9 @@ class Rehearsal:
                 (result, [*keys]) for result, keys in groupby(calls, self.results.__getitem__)
             ]
             failed_calls = [key for (status, _), keys in earlier if status in _FAILED for key in keys]
-            alone = [key for key in later_calls if key not in self._parallel]
-            if result[0] is not CallStatus.ERROR or not failed_calls or len(alone) < _LATER:
+            if result[0] is not CallStatus.ERROR or not failed_calls or len(later_calls) < _LATER:
                 continue
-            if culprits := self._find_culprits(failed_calls, alone):
+            if culprits := self._find_culprits(failed_calls, later_calls):
                 names, failure = ", ".join(call for _, call in culprits), self.results[culprits[0]][1]
                 why = f"call {names} fails ({failure!r}), and later calls only by it: {result[1]!r}"
                 self._note(tool, "makes later calls fail", why)
@@ -476,8 +473,6 @@ class Rehearsal:
     def _start(self, turn: str, fact: f.CallStarted) -> None:
         """Note the start of a call."""
         tool = self._open_calls[turn, fact.call] = self._facts.tool(turn, fact.call)
-        if len(self._open_calls) > 1:
-            self._parallel.update(self._open_calls)
         if any("approval" in decision for decision in fact.decisions):
             self._covered[turn, fact.call] = tool
             if self._answers_covered:
