@@ -42,7 +42,7 @@ from turnwright import (
     tool,
 )
 from turnwright.journal.answers import Answer
-from turnwright.model import ModelRequest, asks_for
+from turnwright.model import ModelRequest, ScriptedModel, asks_for
 from turnwright.tools import Tool
 from turnwright_states.verdict import Verdict
 from turnwright_testing import EngineParts
@@ -1042,6 +1042,26 @@ def test_turns_of_a_person_follow_each_other_with_another_role() -> None:
     metadata = ({"user": "ann", "role": "admin"}, {"user": "ann", "role": "guest"}, {"user": "bob", "role": "admin"})
     fault = fault_of(drop_table, metadata=metadata, reset=reset, invariants=(invariant_guests_drop_nothing,))
     assert fault.startswith("drop_table: invariant_guests_drop_nothing")
+
+
+def test_process_that_dies_in_a_helper_of_a_tool_is_no_fault() -> None:
+    """The engine of the helper has the store of the desk."""
+    engines: list[Engine[None]] = []
+
+    @tool(idempotent=True)
+    async def ask_helper() -> str:
+        """Ask a helper."""
+        async with Engine(
+            model=ScriptedModel(asks_for(("book", {"room": "blue"})), "Booked."), tools=[book], store=engines[-1].store
+        ) as engine:
+            return (await engine.run(Agent(name="Helper"), "Book a room.")).text
+
+    def build(**parts: Unpack[EngineParts]) -> Engine[None]:
+        engines.append(Engine(**parts))
+        return engines[-1]
+
+    case = (Visit(replies=(asks_for(("ask_helper", {})),), dies_at=1),)
+    assert_case(make_desk(ask_helper, build=build), case)
 
 
 def test_visits_together_share_a_process_that_lives() -> None:

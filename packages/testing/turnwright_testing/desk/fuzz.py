@@ -82,7 +82,7 @@ def fuzz_desk(
     report, start = DeskReport(desk, seed, examples), time.monotonic()
     with quiet():
         idle_case = (Visit(metadata=desk.metadata[0]),)
-        play_case(desk, idle_case)
+        idle_kinds = {fault.kind for fault in play_case(desk, idle_case).faults}
         domain, seeds = Domain(desk, seed), random.Random(seed)  # noqa: S311 (repeatable, not secret)
         try:
             for number in itertools.count(1):
@@ -97,7 +97,7 @@ def fuzz_desk(
                 fault = _confirm(desk, rehearsal)
                 if fault is not None:
                     report.fault, report.case = fault, tuple(rehearsal.visits)
-                    if any(idle_fault.kind == fault.kind for idle_fault in play_case(desk, idle_case).faults):
+                    if fault.kind in {later.kind for later in play_case(desk, idle_case).faults} - idle_kinds:
                         report.fault = replace(fault, detail=f"{fault.detail} ({_DIRTY})")
                         break
                     step = lambda: progress(number, True)  # noqa: E731, B023 (called in this round)

@@ -248,11 +248,11 @@ class Rehearsal:
         whose change cannot be seen is a culprit too.
         """
         results, effects = self._trace(frozenset(failed_calls))
-        successes = [key for key in later_calls if key in effects and results[key][0] is CallStatus.OK]
+        successes = [key for key in later_calls if results.get(key, ("",))[0] is CallStatus.OK]
         if not successes:
             return ()
-        undone_changes = {name for key in successes for name in effects[key].undone_changes}
-        _, effects = self._trace(frozenset())
+        undone_changes = {name for key in effects.keys() & successes for name in effects[key].undone_changes}
+        _, effects = self._trace(frozenset(self.results.keys() - failed_calls))
         changes = {key: effects[key].kept_changes for key in failed_calls if key in effects}
         culprits = [key for key, names in changes.items() if names & undone_changes]
         return culprits or [key for key, names in changes.items() if not names and len(failed_calls) == 1]

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import anyio
 from pydantic import JsonValue
 
-from turnwright.errors import Retry
+from turnwright.errors import Retry, StoreError
 from turnwright.tools import Ask, NeedsPersonError, Tool, ToolContext, ToolError
 from turnwright.tools.context import GivenAnswer
 from turnwright.tools.errors import holds
@@ -38,8 +38,8 @@ _MOMENT: Final = 0.001
 #: The name of a thread in which a plain function runs.
 _WORKER: Final = "AnyIO worker thread"
 _TWICE: Final = "before its question, and again when it is answered"
-#: Errors of a tool that are for the model, for a person, or for the end of the process.
-_MEANT: Final = (ToolError, Retry, NeedsPersonError, KeyboardInterrupt, GeneratorExit)
+#: Errors of a tool that are for the model, for a person, or for the end of the process, whose store fails.
+_MEANT: Final = (ToolError, Retry, NeedsPersonError, StoreError, KeyboardInterrupt, GeneratorExit)
 
 
 @dataclass(slots=True)
