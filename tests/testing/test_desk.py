@@ -31,6 +31,7 @@ from turnwright import (
     CallView,
     ConfigError,
     Engine,
+    Hooks,
     Message,
     ToolContext,
     ToolError,
@@ -38,6 +39,8 @@ from turnwright import (
     approve,
     before_tool,
     external_tool,
+    on_end,
+    on_start,
     reject,
     tool,
 )
@@ -99,6 +102,22 @@ def test_broken_invariant_names_the_tool_and_a_small_case() -> None:
     assert visit.replies[0] == asks_for(("book", {"room": "red"}))
     with pytest.raises(CaseFailedError, match=r"^book: invariant_no_red_room: "):
         assert_case(report.desk, report.case)
+
+
+@pytest.mark.parametrize("on", [on_start, on_end])
+def test_hook_at_an_end_of_a_turn_is_named(on: "Callable[[Callable[..., Awaitable[None]]], Hooks[object]]") -> None:
+    notes: list[object] = []
+
+    async def note(*_: object) -> None:
+        notes.append(on)
+
+    def invariant_no_note(turn: TurnResult) -> None:
+        assert not notes, turn.outcome
+
+    agent = Agent(name="Desk", tools=("book",), hooks=(on(note),))
+    desk = replace(make_desk(book, invariants=(invariant_no_note,)), agent=agent)
+    with pytest.raises(CaseFailedError, match="book, hook note: invariant_no_note"):
+        assert_case(desk, (Visit(replies=(asks_for(("book", {"room": "blue"})),)),))
 
 
 def test_fault_that_reset_leaves_behind_names_the_tool() -> None:
@@ -738,7 +757,8 @@ def test_calls_that_wait_for_the_locks_of_each_other_are_a_fault(
             async with locks[names[1]]:
                 return "moved"
 
-    case = (Visit(replies=(asks_for(*(("move", {"names": [*names]}) for names in (("a", "b"), second, "ab"))),)),)
+    calls: list[tuple[str, Mapping[str, JsonValue]]] = [("move", {"names": [*names]}) for names in ("ab", second, "ab")]
+    case = (Visit(replies=(asks_for(*calls),)),)
     if not is_fault:
         assert_case(make_desk(move), case)
         return

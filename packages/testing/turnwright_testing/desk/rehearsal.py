@@ -19,6 +19,7 @@ from turnwright._base.background_task import first_error
 from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
 from turnwright.driver.hooks.asking import call_function
+from turnwright.driver.hooks.hooks import Hooks, overrides
 from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
@@ -358,6 +359,7 @@ class Rehearsal:
         ]
         if setup.history_processor is not None:
             self._act(turn, self._shortener)
+        self._act_hooks(turn, "on_start")
 
     async def _answer(self, engine: Engine[None], place: int, result: TurnResult) -> TurnResult:
         """Answer the pauses of a turn until it ends."""
@@ -530,6 +532,12 @@ class Rehearsal:
         self._acts.setdefault(turn, {})[name] = None
         self._recent[name] = None
 
+    def _act_hooks(self, turn: str, on: str) -> None:
+        """Note the hooks that decide nothing: those at the start or at the end of a turn."""
+        for hook in (*self._engines[turn].setup.hooks, *self._agent.hooks):
+            if isinstance(hook, Hooks) and overrides(hook, on):
+                self._act(turn, f"hook {name_of(hook)}")
+
     def _check(self, turn_id: str, **values: object) -> None:
         """Evaluate the invariants that take these values, and name those who acted since the last check."""
         # At the first request of a turn, those acted who made the conversation before it, and who let the prompt pass.
@@ -543,6 +551,7 @@ class Rehearsal:
     def _judge(self, turn: str, result: TurnResult, requests: Sequence[ModelRequest]) -> None:
         """Look at the end of a turn."""
         self._reached.ends[f"{result.outcome}/{result.reason}"] += 1
+        self._act_hooks(turn, "on_end")
         if result.guardrail is not None:
             self._reached.hooks[result.guardrail.name]["trip"] += 1
             self._act(turn, f"hook {result.guardrail.name}")
