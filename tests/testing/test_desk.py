@@ -35,6 +35,7 @@ from turnwright import (
     Message,
     ToolContext,
     ToolError,
+    TurnContext,
     TurnResult,
     approve,
     before_tool,
@@ -179,6 +180,30 @@ def test_raising_check_for_approval_is_a_fault() -> None:
         return f"paid {amount}"
 
     assert fault_of(pay).startswith("pay: its check for approval raises ZeroDivisionError")
+
+
+def test_check_for_approval_that_refuses_is_no_fault() -> None:
+    def has_room(room: str) -> bool:
+        raise ToolError(f"the {room} room is taken")
+
+    @tool(needs_approval=has_room)
+    async def ask_for_room(room: Literal["blue"]) -> str:
+        """Ask for a room."""
+        return room
+
+    assert fault_of(ask_for_room) == "None"
+
+
+def test_function_of_instructions_is_named() -> None:
+    def instruct(_ctx: TurnContext) -> str:
+        return "The door opens with 4711."
+
+    def invariant_no_code(requests: Sequence[ModelRequest]) -> None:
+        assert "4711" not in str(requests), "the code is sent"
+
+    desk = replace(make_desk(), agent=Agent(name="Desk", instructions=instruct), invariants=(invariant_no_code,))
+    with pytest.raises(CaseFailedError, match="instruct: invariant_no_code"):
+        assert_case(desk, (Visit(),))
 
 
 @tool(timeout=None)
@@ -839,7 +864,7 @@ def invariant_no_green_room() -> None:
 
 def test_tool_that_never_started_and_silent_hook_are_warnings() -> None:
     """A tool that `prepare_tools` never offers, and a guardrail that lets everything pass."""
-    from turnwright import Trip, TurnContext, input_guardrail  # noqa: PLC0415 (only this test has a guardrail)
+    from turnwright import Trip, input_guardrail  # noqa: PLC0415 (only this test has a guardrail)
 
     @input_guardrail
     async def never(_ctx: TurnContext, _prompt: str) -> Trip | None:

@@ -180,7 +180,7 @@ class Rehearsal:
         #: The tools of each turn whose calls have results, and the hooks that decided; and those since the last check.
         self._acts: dict[str, dict[str, None]] = {}
         self._recent: dict[str, None] = {}
-        #: The hooks, the guardrails and the validators of the last engine and the agent.
+        #: The hooks, guardrails and validators of the last engine and the agent, and the function of its instructions.
         self._watchers: list[str] = []
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
@@ -356,6 +356,7 @@ class Rehearsal:
         self._watchers = [
             *(f"hook {name_of(hook)}" for hook in hooks),
             *(getattr(validator, "__name__", "validator") for validator in agent.output_validators),
+            *([name_of(agent.instructions)] if callable(agent.instructions) else ()),
         ]
         if setup.history_processor is not None:
             self._act(turn, self._shortener)

@@ -134,7 +134,7 @@ class ToolWatch:
             return await tool.asks_first(arguments, context)
         except Exception as error:
             cause = error.__cause__ if isinstance(error, ToolError) else error
-            if cause is not None:
+            if cause is not None and not isinstance(cause, ToolError):  # that one is for the model
                 self._on_fault(tool.name, "approval check fails", f"its check for approval {self._describe(cause)}")
             raise
 
