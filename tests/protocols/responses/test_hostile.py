@@ -55,6 +55,7 @@ def approval(identifier: object, approve: object = True, **fields: object) -> Js
         ({"input": [message(role=7)]}, 400),
         ({"input": [message(role="assistant")]}, 400),
         ({"input": [{"type": "function_call", "name": "pay", "arguments": "{}", "call_id": "c"}]}, 400),
+        ({"input": [{"type": "function_call", "name": "pay", "arguments": "{}", "call_id": []}, message()]}, 400),
         ({"input": [{"type": "item_reference", "id": "msg_1"}]}, 404),
         ({"input": [{"type": ["message"]}]}, 400),
         ({"input": [approval("x/approval-1")]}, 404),

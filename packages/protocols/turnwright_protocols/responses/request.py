@@ -195,7 +195,12 @@ def _results(items: Sequence[dict[str, JsonValue]], *, continues: bool) -> dict[
 
 def _messages(items: Sequence[dict[str, JsonValue]]) -> list[Message]:
     """Return the messages of an input, with the calls of the client's tools that have their outputs."""
-    calls = {item.get("call_id"): item for item in items if item.get("type") == _CALL}
+    calls: dict[JsonValue, dict[str, JsonValue]] = {}
+    for item in items:
+        if item.get("type") == _CALL:
+            if not isinstance(item.get("call_id"), str):
+                raise wrong_field("input", "a function_call needs a call_id")
+            calls[str(item["call_id"])] = item
     messages: list[Message] = []
     for item in items:
         kind = item.get("type", "message")
