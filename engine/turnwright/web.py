@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from pydantic import JsonValue
 
 from turnwright._base.frozen import strict_json
+from turnwright._base.words import explain_json_error
 from turnwright_states import Decision
 from turnwright_states.facts import Answered
 
@@ -264,7 +265,7 @@ def _parse(body: bytes) -> Mapping[str, JsonValue]:
     try:
         fields = strict_json(body)
     except (ValueError, RecursionError) as error:
-        why = "it nests too deep" if isinstance(error, RecursionError) else str(error)
+        why = explain_json_error(error)
         raise _RefusedRequestError(HTTPStatus.UNPROCESSABLE_ENTITY, f"the body is not JSON: {why}") from None
     keys = set(fields) if isinstance(fields, dict) else set()
     if not isinstance(fields, dict) or len(keys & {"result", "error", "progress"}) != 1:

@@ -95,3 +95,8 @@ def escape_unprintable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+
+
+def explain_json_error(error: Exception) -> str:
+    """Return why a text is not JSON. Pythons have different words, of their stack, for one that nests too deep."""
+    return "it nests too many lists and objects" if isinstance(error, RecursionError) else str(error)

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import unique_keys
 from turnwright._base.ids import root_of
+from turnwright._base.words import explain_json_error
 from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.journal.answers import Answer
 from turnwright.journal.result import TurnResult
@@ -168,7 +169,7 @@ def settle(
         try:
             value = json.loads(data, object_pairs_hook=unique_keys)
         except (ValueError, RecursionError) as fault:
-            raise ConfigError(f"--json: {fault}") from None
+            raise ConfigError(f"--json: {explain_json_error(fault)}") from None
 
     async def record(turn_store: Store) -> bool:
         runtime = service.runtime()

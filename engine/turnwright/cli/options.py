@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Never
 import typer
 
 from turnwright._base.schema_faults import dangling_refs
+from turnwright._base.words import explain_json_error
 from turnwright.errors import ConfigError
 from turnwright.model.providers import LOCAL, PROVIDERS, open_model, openai_base_url, split_name, whole_name
 from turnwright.store.address import SCHEMES
@@ -297,7 +298,9 @@ def read_schema(file: Path) -> "dict[str, JsonValue]":
     try:
         schema: object = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(f"--output-schema {file}: {getattr(error, 'strerror', None) or error}") from None
+        raise ConfigError(
+            f"--output-schema {file}: {getattr(error, 'strerror', None) or explain_json_error(error)}"
+        ) from None
     if not isinstance(schema, dict):
         raise ConfigError(f"--output-schema {file}: a JSON Schema is a JSON object")
     if dangling := dangling_refs(schema):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import JsonValue
 
 from turnwright._base.frozen import unique_keys
+from turnwright._base.words import explain_json_error
 from turnwright.journal.answers import Answer, approve, reject, settled
 from turnwright.journal.questions import ALWAYS_WORDS, MARK, shown_arguments, words
 from turnwright.transcript.interrupt import Interrupt
@@ -226,7 +227,7 @@ def _edit(arguments: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
         print_lines([f"  The editor failed: {why}. Set EDITOR to another one."])
         return None
     except (ValueError, RecursionError) as error:
-        print_lines([f"  Nothing changed, because that is not JSON: {spell(str(error))}"])
+        print_lines([f"  Nothing changed, because that is not JSON: {spell(explain_json_error(error))}"])
         return None
     if not isinstance(new_arguments, dict):
         print_lines(["  Nothing changed: the arguments must be one JSON object."])

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
-from turnwright._base.words import cut_line
+from turnwright._base.words import cut_line, explain_json_error
 from turnwright.errors import ConfigError, StoreError
 from turnwright.store import Store
 from turnwright.store.copies import CopyingStore, check_columns
@@ -84,7 +84,7 @@ def _read(line: str, where: str) -> tuple[int, Fact]:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{where}: is not JSON: {error}") from None
+        raise ConfigError(f"{where}: is not JSON: {explain_json_error(error)}") from None
     if not isinstance(fields, dict):
         raise ConfigError(f"{where}: is not a JSON object")
     seq, kind = fields.pop("seq", None), fields.pop("kind", None)

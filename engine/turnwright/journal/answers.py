@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than, unique_keys
 from turnwright._base.ids import root_of
+from turnwright._base.words import explain_json_error
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, JsonObject, NotGiven
 from turnwright.errors import ConfigError, InvalidAnswerError, TurnAlreadyEndedError, need_kind
@@ -310,7 +311,7 @@ def read_arguments(interrupt: str, text: str, ids: Sequence[str]) -> dict[str, J
     try:
         arguments = json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
-        why = f"the changed arguments are not a JSON object: {error}"
+        why = f"the changed arguments are not a JSON object: {explain_json_error(error)}"
         raise InvalidAnswerError(interrupt, why, ids, is_unfit=True) from None
     if not isinstance(arguments, dict):
         raise InvalidAnswerError(interrupt, "the changed arguments are not a JSON object", ids, is_unfit=True)

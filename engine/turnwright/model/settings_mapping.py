@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
+from turnwright._base.words import explain_json_error
 from turnwright.errors import ConfigError
 
 from .capabilities import Capabilities
@@ -131,5 +132,5 @@ def checked_extra(
     try:
         json.dumps(extra, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"{name} cannot be written as JSON: {error}") from error
+        raise ConfigError(f"{name} cannot be written as JSON: {explain_json_error(error)}") from error
     return extra
