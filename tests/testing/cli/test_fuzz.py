@@ -284,7 +284,7 @@ def test_stand_ins_replace_the_tools_of_an_agent_in_code(cli: "Cli") -> None:
 
 def test_rules_that_hold_nothing_show_their_breaches(cli: "Cli") -> None:
     """With the rules on, no call breaks them, so nothing is shown without `--rules-off`."""
-    never = "{name: never-first, before: reserve, need: '@user if status == 1'}"
+    never = "{name: never-first, before: reserve, need: '@user if text == \"never said\"'}"
     rule = f"rules: [{never}, {{name: rare, at_most: 1000, of: reserve}}]"
     agents, tools = cli.agent("steps: 3", "tools: [reserve]", rule), cli.write("rooms.py", NOISY)
     options = ("--agents", agents, "--tools", tools, "--examples", "20", "--seed", "1")
