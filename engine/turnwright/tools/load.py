@@ -26,6 +26,8 @@ _MODULE: Final = re.compile(r"\w+(?:\.\w+)*")
 _IN_MODULE: Final = re.compile(r"{name}(?:\.{name})*:{name}(?:\.{name})*".format(name=r"[^\W\d]\w*"))
 
 
+#: The folders of installed packages, also of a user's own and of a distribution's.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 #: The function of a tools module that makes the dependencies of its tools.
 MAKE_DEPS: Final = "make_deps"
 
@@ -147,12 +149,11 @@ def _importable(folder: Path) -> Iterator[None]:
 
 def user_line(error: BaseException) -> str | None:
     """Return the innermost line of the user's own code in the traceback of an error: `/a/tools.py, line 3`."""
-    library_places = (get_paths()["stdlib"], get_paths()["purelib"], "<")
-    place = None
+    library_places, place = (get_paths()["stdlib"], "<"), None
     for frame, line in traceback.walk_tb(error.__traceback__):
         file, module = frame.f_code.co_filename, str(frame.f_globals.get("__name__"))
         is_ours = module.startswith("turnwright") and not module.startswith(LOADED_NAME)
-        if not is_ours and not file.startswith(library_places):
+        if not is_ours and not file.startswith(library_places) and _INSTALLED.isdisjoint(Path(file).parts):
             place = f"{file}, line {line}"
     return place
 

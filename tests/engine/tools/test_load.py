@@ -147,6 +147,9 @@ def test_exception_of_a_module_is_named_with_the_line(folder: Path) -> None:
 def test_user_error_in_a_library_is_named_with_the_own_line(folder: Path) -> None:
     (folder / "tw_agents.py").write_text("from turnwright import Agent\n\nAgent(name='A', stps=1)\n")
     assert fault("tw_agents").endswith(f"({folder / 'tw_agents.py'}, line 3)")
+    library = "compile('def check(value): raise ValueError(value)', '/usr/lib/python3/dist-packages/tw.py', 'exec')"
+    (folder / "tw_calls.py").write_text(f"exec({library})\n\ncheck(5)\n")
+    assert fault("tw_calls").endswith(f"({folder / 'tw_calls.py'}, line 3)")
     (folder / "tw_imports.py").write_text("import tw_agents\n")
     assert fault(folder / "tw_imports.py").endswith(f"({folder / 'tw_agents.py'}, line 3)")
 
