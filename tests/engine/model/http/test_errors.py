@@ -6,7 +6,15 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from turnwright.model.http.error_body import ErrorBody
-from turnwright.model.http.errors import MAX_EXCERPT, classify, excerpt, http_failure, stream_failure
+from turnwright.model.http.errors import (
+    MAX_EXCERPT,
+    MissingReasoningError,
+    RefusedReasoningError,
+    classify,
+    excerpt,
+    http_failure,
+    stream_failure,
+)
 from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright_states import Cause
 
@@ -287,6 +295,31 @@ def test_a_field_that_fastapi_refuses_is_named() -> None:
     for body in bodies:
         words = "answered 422: seed: Extra inputs are not permitted; messages.0.content: Field required. "
         assert words in str(failed(422, body))
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"message": "messages.1.content.0: Invalid `signature` in `thinking` block"}, RefusedReasoningError),
+        ({"message": "messages.1.content.0: Invalid signature in thinking block"}, RefusedReasoningError),
+        ({"message": "messages.1.content.0: Invalid `data` in `redacted_thinking` block"}, RefusedReasoningError),
+        ({"message": "messages.1.content.0.thinking.signature: Field required"}, RefusedReasoningError),
+        (
+            {"message": "`thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."},
+            RefusedReasoningError,
+        ),
+        ({"message": "The encrypted content gAAA...Rg== could not be verified."}, RefusedReasoningError),
+        ({"message": "No.", "code": "invalid_encrypted_content"}, RefusedReasoningError),
+        ({"message": "The `reasoning_content` in the thinking mode must be passed back."}, MissingReasoningError),
+        ({"message": "The `content[].thinking` in the thinking mode must be passed back."}, MissingReasoningError),
+        ({"message": "reasoning_content is missing in assistant tool call message"}, MissingReasoningError),
+        ({"message": "property 'reasoning_content' is unsupported"}, ModelError),
+        ({"message": "Invalid signature."}, ModelError),
+    ],
+)
+def test_trouble_with_reasoning_is_known_by_the_words(error: JsonValue, kind: type[ModelError]) -> None:
+    for failure in (failed(400, {"error": error}), stream_failure({"error": error}, partial=ModelResponse())):
+        assert type(failure) is kind
 
 
 @pytest.mark.parametrize("error", [{"faultstring": "Wörds"}, {"type": "odd"}, {"reasons": ["Wörds", 7]}])
