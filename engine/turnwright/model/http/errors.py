@@ -203,7 +203,8 @@ _LIMIT_FIELD: Final = re.compile(
 
 # Anthropic (three times), and OpenAI and Azure, also without the code.
 _REFUSED_REASONING: Final = re.compile(
-    r"invalid `?(?:signature|data)`? in `?(?:redacted_)?thinking|\.thinking\.signature: field required|`thinking` or `redacted_thinking` blocks.*cannot be modified"
+    r"invalid `?(?:signature|data)`? in `?(?:redacted_)?thinking|\.thinking\.signature: field required"
+    r"|`thinking` or `redacted_thinking` blocks.*cannot be modified"
     r"|encrypted content .*could not be verified",
     re.IGNORECASE | re.DOTALL,
 )
