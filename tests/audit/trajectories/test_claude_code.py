@@ -293,6 +293,28 @@ def test_sub_agent_in_session_and_file_counts_once(tmp_path: Path) -> None:
     assert (inner, outer) == (1, alone - 1)
 
 
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_steps_that_the_continuation_repeats_count_once(is_copied: bool, tmp_path: Path) -> None:
+    session = sample()
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "s-1.jsonl").write_bytes(session.data)
+    own_records = list(session.records)
+    session.records.append({"type": "continued-in", "sessionId": "s-1", "continuedInSessionId": "s-2"})
+    (tmp_path / "s-1.jsonl").write_bytes(session.data)
+    later = Session()
+    later.records = [{**record, "sessionId": "s-2"} for record in own_records] if is_copied else []
+    later.user("And now?", uuid="later-1", sessionId="s-2")
+    later.reply("msg_9", text("Nothing."), uuid="later-2", sessionId="s-2")
+    (tmp_path / "s-2.jsonl").write_bytes(later.data)
+    alone, first, second = [
+        measure(run.found, run.file) for run in runs([tmp_path]) if isinstance(run.found, Trajectory)
+    ]
+    assert first.steps + second.steps == alone.steps + 1
+    assert first.calls + second.calls == alone.calls > 0
+    assert first.tokens + second.tokens == alone.tokens + 433
+    assert (first.ending, first.steps) == ("continued", 0 if is_copied else alone.steps)
+
+
 @pytest.mark.parametrize("forked", [True, False], ids=["forked", "resumed"])
 def test_records_repeated_from_another_session_are_copied_context(forked: bool, tmp_path: Path) -> None:
     (tmp_path / "s-1.jsonl").write_bytes(SAMPLE)

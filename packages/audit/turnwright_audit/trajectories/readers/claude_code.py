@@ -52,6 +52,7 @@ _SUMMARY: Final = "This session is being continued from a previous conversation"
 _COMMAND: Final = ("<command-name>", "<command-message>")
 _NOTIFICATION: Final = "<task-notification>"
 _IDS: Final = re.compile(rb'"(?:id|tool_use_id)" ?: ?"([^"\\]{1,128})"|\b((?:toolu|call)_[\w-]+)')
+_UUID: Final = re.compile(rb'"uuid" ?: ?"([^"\\]{1,128})"')
 _FILE_PART: Final = re.compile(r"[\w-]+")
 
 
@@ -92,6 +93,7 @@ class _Record(Struct, rename="camel"):
     session: str | None = field(default=None, name="sessionId")
     streamed_session: str | None = field(default=None, name="session_id")
     parent_call: str | None = field(default=None, name="parent_tool_use_id")
+    continued_in_session_id: str | None = None
     is_sidechain: bool = False
     is_meta: bool | None = None
     is_compact_summary: bool = False
@@ -155,6 +157,8 @@ class _Session:
         self._threads_of_calls: dict[str, str] = {}
         self._lost_ids: set[str] = set()
         self._unreadable = 0
+        self._steps_of: dict[str, list[TrajectoryStep]] = {}
+        self._continued_in: str | None = None
         self._ending: str | None = None
         self._totals: StepMetrics | None = None
 
@@ -173,6 +177,7 @@ class _Session:
             if record.uuid in self._seen_ids:
                 return True
             self._seen_ids.add(record.uuid)
+        self._continued_in = record.continued_in_session_id or self._continued_in
         match record.type:
             case "assistant" | "user" | "system":
                 self._message(self._thread(record), record)
@@ -214,8 +219,11 @@ class _Session:
             self._recording.records_read += 1
             self._recording.unused_records += record.message.content is None
             (self._reply if record.type == "assistant" else self._user)(thread, record, record.message)
+        new_steps = thread.run.steps[step_count:]
+        if new_steps and record.uuid is not None:
+            self._steps_of[record.uuid] = new_steps
         if self._is_copy(record):
-            for step in thread.run.steps[step_count:]:
+            for step in new_steps:
                 step.is_copied_context = True
         elif record.session is not None and record.session == self._name:
             thread.run.trajectory.session_id = self._name  # older versions copy records with the session they are from
@@ -273,8 +281,24 @@ class _Session:
             self._files[agent] = next(filter(self._recording.beside, paths), None)
         return self._files[agent]
 
+    def _mark_continued(self) -> None:
+        """Mark the steps that the file of the session which continues this one repeats. They count there."""
+        name, path = self._continued_in, self._recording.path
+        if path is None or name is None or name == self._name or not _FILE_PART.fullmatch(name):
+            return
+        try:
+            with path.with_name(f"{name}.jsonl").open("rb") as stream:
+                uuids = {uuid.decode("utf-8", "replace") for line in stream for uuid in _UUID.findall(line)}
+        except OSError:
+            return
+        self._ending = "continued"
+        for uuid in uuids & self._steps_of.keys():
+            for step in self._steps_of[uuid]:
+                step.is_copied_context = True
+
     def finish(self, *, cut: bool) -> Iterator[Trajectory]:
         """Yield the session with its sub-agents; these alone if it has no message of its own."""
+        self._mark_continued()
         threads = [thread for thread in self._threads.values() if thread.finish(self._lost_ids)]
         if not threads:
             raise EmptyRecordingError("it is a session without messages")
