@@ -104,8 +104,9 @@ class HttpModel:
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta | ModelResponse, None]:
         """Stream the reply to `request`: deltas as they come, then the complete `ModelResponse`.
 
-        Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for every
-        failure of the network, the server or the model.
+        A request that is refused because of its limit's name, or of earlier reasoning, is changed and sent again in the
+        same attempt. Cancellation closes the connection. Raises `ModelError`, with its cause and any partial reply, for
+        every failure of the network, the server or the model.
         """
         request = fit(request, self._encoder.capabilities)
         decoder = self._new_decoder()
