@@ -40,7 +40,7 @@ ENVIRONMENTS: Final = st.fixed_dictionaries({}, optional=dict.fromkeys(ROOTS, VA
 
 
 #: Paths of the names whose fields the language knows.
-READABLE: Final = (
+READABLE: Final[tuple[Tree, ...]] = (
     ("path", "args", []),
     ("path", "args", ["a"]),
     ("path", "args", ["b", "c"]),
