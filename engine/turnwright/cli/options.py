@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Never
 
 import typer
 
+from turnwright._base.regular_files import read_regular
 from turnwright._base.schema_faults import dangling_refs
 from turnwright._base.words import explain_json_error
 from turnwright.errors import ConfigError
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from turnwright.tools import Tool
     from turnwright.tools.load import LoadedTools
 
+_MAX_SCHEMA: Final = 1024 * 1024
 DEFAULT_STORE: Final = "sqlite:///turns.db"
 #: The model where no flag names one: OpenAI needs a real name, and a server with one model takes any.
 DEFAULT_MODEL: Final = "gpt-5-mini"
@@ -296,7 +298,7 @@ def first_given(flags: EngineFlags) -> str | None:
 def read_schema(file: Path) -> "dict[str, JsonValue]":
     """Return the JSON Schema in a file. Raises `ConfigError`, naming the file, for anything else."""
     try:
-        schema: object = json.loads(file.read_text(encoding="utf-8"))
+        schema: object = json.loads(read_regular(file, _MAX_SCHEMA).decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f"--output-schema {file}: {getattr(error, 'strerror', None) or explain_json_error(error)}"

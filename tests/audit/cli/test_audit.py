@@ -152,6 +152,8 @@ def test_option_mistakes_are_named(runs: Path) -> None:
         audit([str(runs)], format_="nonsense")
     with pytest.raises(ConfigError, match="No such file"):
         audit([str(runs)], outcomes=runs / "missing.csv")
+    with pytest.raises(ConfigError, match="not a regular file"):
+        audit([str(runs)], outcomes=Path("/dev/zero"))
     with pytest.raises(ConfigError, match="no row has a run"):
         audit([str(runs)], outcomes=runs / "one.json")
 

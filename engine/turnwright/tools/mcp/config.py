@@ -228,7 +228,7 @@ def read_mcp_config(file: str | Path) -> dict[str, McpServer]:
     """
     path = Path(file).expanduser()
     try:
-        text = read_regular(path, MAX_BYTES).decode()
+        text = read_regular(path, MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ConfigError(f"the MCP servers of {path} cannot be read: it is not UTF-8 text") from None
     except (OSError, ValueError) as error:  # ValueError: a path with a null character in it

@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from turnwright._base.regular_files import read_regular
 from turnwright._base.words import count, cut_line
 from turnwright.cli import codes, process
 from turnwright.cli.process import echo_json
@@ -30,6 +31,7 @@ from .audit_report import print_invariants, print_report, print_rules
 #: The runs that `turnwright demo audit` reads. `.ci/record_demo_runs.py` records them.
 DEMO_RUNS: Final = Path(__file__).parents[1] / "demo_runs.jsonl.gz"
 _MESSAGE: Final = 1000
+_MAX_OUTCOMES: Final = 1024**3
 _CODES: Final = {Verdict.HOLDS: 0, Verdict.VIOLATED: codes.FAILED, Verdict.INCONCLUSIVE: codes.INCONCLUSIVE}
 
 
@@ -186,7 +188,7 @@ def _conditions(text: str) -> list[Condition]:
 
 def _outcomes(path: Path) -> Outcomes:
     try:
-        outcomes = Outcomes.parse(path.read_text(encoding="utf-8-sig"))
+        outcomes = Outcomes.parse(read_regular(path, _MAX_OUTCOMES).decode("utf-8-sig").replace("\r\n", "\n"))
     except (OSError, UnicodeDecodeError, InvalidOutcomesError) as error:
         raise ConfigError(f"--outcomes {path}: {getattr(error, 'strerror', None) or error}") from error
     if outcomes.unusable:

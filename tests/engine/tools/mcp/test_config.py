@@ -41,6 +41,11 @@ def test_deeply_nested_servers_of_a_program_are_refused() -> None:
         one(env=deep)
 
 
+def test_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    text = "\ufeff" + json.dumps({"mcpServers": {"one": {"command": "x"}}})
+    assert read_mcp_config(written(tmp_path, text))["one"].command == "x"
+
+
 def test_brackets_in_texts_are_not_counted(tmp_path: Path) -> None:
     text = json.dumps({"mcpServers": {"one": {"command": "x", "args": ['\\"' + "[" * 100]}}})
     assert read_mcp_config(written(tmp_path, text))["one"].args == ('\\"' + "[" * 100,)
