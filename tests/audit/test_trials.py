@@ -61,7 +61,7 @@ def recorded(draw: st.DrawFn) -> Recorded:
     if draw(st.booleans()):
         turn.ran = [draw(st.integers(0, len(tools))) for tools in names]
     turn.tokens = draw(st.lists(st.integers(0, 50), min_size=len(names), max_size=len(names)))
-    turn.cost = draw(st.lists(st.sampled_from((0.0, 0.25, 1.0)), min_size=len(names), max_size=len(names)))
+    turn.cost = draw(st.lists(st.sampled_from((0.0, 0.1, 0.25, 1.0)), min_size=len(names), max_size=len(names)))
     return turn, names, results
 
 
@@ -75,7 +75,7 @@ trials = st.builds(
     tool_calls=some(st.integers(1, 30)),
     max_calls_per_step=some(st.integers(1, 4)),
     tokens=some(st.integers(1, 400)),
-    cost=st.none() | st.sampled_from((0.25, 1.0, 5.0)),
+    cost=st.none() | st.sampled_from((0.25, 0.8, 1.0, 5.0)),
     loops=st.just(()) | st.sampled_from((("calls:2",), ("calls:3",), ("results:2",), ("results:3",), *STALLS)),
     nudges=st.sampled_from((0, 1)),
 )
@@ -104,3 +104,11 @@ def test_limit_reached_by_the_last_step_has_no_effect() -> None:
     assert effect(turn, Trial(steps=2)) == Effect(2, 0)
     assert effect(turn, Trial(tool_calls=2)) == Effect(2, 0)
     assert effect(turn, Trial(tool_calls=3, tokens=300)) == Effect(3, 0)
+
+
+def test_cost_limit_is_reached_as_in_the_machine() -> None:
+    """The sum of 0.1 eight times is a little less than 0.8."""
+    [turn] = measure(run_of(*[call("read")] * 9, "Done."), "-").measured
+    turn.cost = [0.1] * 10
+    assert effect(turn, Trial(cost=0.8)) == Effect(8, 0)
+    assert may_matter([turn], Trial(cost=1.0))

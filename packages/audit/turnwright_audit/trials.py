@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from turnwright_states import MAX_STEPS, Limits
+from turnwright_states.amounts import is_cost_spent
 from turnwright_states.limits import MAX_CALLS_PER_STEP
 
 from .loops import NOTHING_NEW, SAME_ERRORS, THRESHOLDS
@@ -70,7 +71,7 @@ def effect(turn: TurnMeasure, trial: Trial) -> Effect:
         if (
             (budget is not None and calls >= budget)
             or (trial.tokens is not None and tokens >= trial.tokens)
-            or (trial.cost is not None and cost >= trial.cost)
+            or (trial.cost is not None and is_cost_spent(cost, trial.cost))
         ):
             return Effect(place, refused_calls)
         call_count, ran = turn.calls[place], turn.ran[place]
@@ -130,4 +131,4 @@ def may_matter(turns: Sequence[TurnMeasure], trial: Trial) -> bool:
         return any(sum(turn.calls) >= trial.tool_calls for turn in turns)
     if trial.tokens is not None:
         return any(sum(turn.tokens) >= trial.tokens for turn in turns)
-    return trial.cost is None or any(sum(turn.cost) >= trial.cost for turn in turns)
+    return trial.cost is None or any(is_cost_spent(sum(turn.cost), trial.cost) for turn in turns)
