@@ -1,6 +1,7 @@
 """Sessions of Codex are read in their three forms, with the tokens of each reply and what the user really wrote."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from tests.audit.trajectories.reading import (
 
 from turnwright_audit.measure import measure
 from turnwright_audit.trajectories.atif import ResultNotes, Trajectory
+from turnwright_audit.trajectories.files import runs
 from turnwright_audit.trajectories.source import EmptyRecordingError
 
 FORMAT = "codex"
@@ -261,3 +263,28 @@ def test_question_at_the_end_waits_for_a_person(tool: str, waiting: int) -> None
     [run] = read(lines([*user("Count."), item({**call("c1", "?"), "name": tool})]), FORMAT)
     measures = measure(run, "f")
     assert (measures.waiting, measures.unpaired) == (waiting, 1 - waiting)
+
+
+@pytest.mark.parametrize("day", ["2026/02/23", "2026/02/24", ""])
+@pytest.mark.parametrize("more", [True, False])
+def test_records_of_a_forked_session_count_in_its_parent(day: str, more: bool, tmp_path: Path) -> None:
+    parent, child = tmp_path / "2026/02/23" if day else tmp_path, tmp_path / day
+    child.mkdir(parents=True, exist_ok=True)
+    parent.mkdir(parents=True, exist_ok=True)
+    (parent / "rollout-a-s-1.jsonl").write_bytes(lines(SESSION))
+    copies = [{**fields, "timestamp": "2026-02-24T00:00:00Z"} for fields in SESSION]
+    own_records = [*user("And now?"), item(text("assistant", "Nothing.")), tokens(450, 50)] if more else []
+    forked = [record("session_meta", id="s-2", forked_from_id="s-1"), *copies, *own_records]
+    (child / "rollout-b-s-2.jsonl").write_bytes(lines(forked))
+    first, second = [measure(run.found, run.file) for run in runs([tmp_path]) if isinstance(run.found, Trajectory)]
+    assert (first.run, second.run) == ("s-1", "s-2")
+    assert measure(read(lines(SESSION), FORMAT)[0], "f").tokens == first.tokens > 0
+    assert (second.turns, second.steps, second.calls, second.tokens) == ((1, 1, 0, 55) if more else (0, 0, 0, 0))
+
+
+def test_forked_session_without_its_parent_counts_all(tmp_path: Path) -> None:
+    forked = [record("session_meta", id="s-2", forked_from_id="s-1"), *SESSION]
+    (tmp_path / "rollout-b-s-2.jsonl").write_bytes(lines(forked))
+    [run] = runs([tmp_path])
+    assert isinstance(run.found, Trajectory)
+    assert measure(run.found, "f").steps == measure(read(lines(SESSION), FORMAT)[0], "f").steps

@@ -6,13 +6,14 @@ document with `session` and `items` (the first, in TypeScript).
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice, takewhile
 from typing import Any, Final, Literal
 
 from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, read_object
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
 from .chat_messages import named_by_hash, text_of
@@ -26,6 +27,7 @@ _CONTEXT: Final = re.compile(
     r"|subagent_notification|INSTRUCTIONS|hook_prompt)\b|# AGENTS\.md instructions)",
     re.IGNORECASE,
 )
+_SESSION_ID: Final = re.compile(r"[\w-]+")
 _IDS: Final = re.compile(rb'"call_id" ?: ?"([^"\\]{1,128})"')
 _REPLY: Final = re.compile(
     rb'"(?:assistant|reasoning|function_call|custom_tool_call|local_shell_call|web_search_call)"'
@@ -68,7 +70,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     lost_ids: set[str] = set()
     unreadable = 0
     whole = True
-    for line in recording.record_lines():
+    copied_count = _count_copied(recording)
+    for number, line in enumerate(recording.record_lines(), 1):
         record = _LINE.decode(line) if line.strip() else Line()
         whole = record is not None or line.endswith(b"\n")
         if record is not None:
@@ -76,7 +79,36 @@ def read(recording: Recording) -> Iterator[Trajectory]:
         else:
             unreadable += 1
             lost_ids.update(lost_id.decode("utf-8", "replace") for lost_id in _IDS.findall(line))
+        if number == copied_count:
+            session.mark_copied()
     yield session.finish(lost_ids, cut=not whole, unreadable_lines=unreadable - (not whole))
+
+
+def _count_copied(recording: Recording) -> int:
+    """Return the number of lines at the beginning that the session from which this one was forked has too."""
+    lines = recording.record_lines()
+    _, header = _content_of(next(lines, b""))
+    parent = header.get("forked_from_id") if isinstance(header, Mapping) else None
+    path = recording.path
+    if path is None or not isinstance(parent, str) or not _SESSION_ID.fullmatch(parent):
+        return 0
+    is_dated = all(folder.name.isdecimal() for folder in islice(path.parents, 3))  # sessions/2025/11/30
+    root, folders = (path.parents[3], "[0-9]*/[0-9]*/[0-9]*/") if is_dated else (path.parent, "")
+    parent_file = next(root.glob(f"{folders}*{parent}.jsonl"), path)
+    if parent_file == path:
+        return 0
+    try:
+        with parent_file.open("rb") as stream:
+            parent_contents = map(_content_of, stream)
+            return 1 + sum(1 for _ in takewhile(lambda line: _content_of(line) in parent_contents, lines))
+    except OSError:
+        return 0
+
+
+def _content_of(line: bytes) -> tuple[JsonValue, JsonValue]:
+    """Return a record without its time, which a copy has too."""
+    record = read_object(line) or {}
+    return record.get("type"), record.get("payload")
 
 
 def _events(recording: Recording) -> tuple[_Counted, bool]:
@@ -148,6 +180,12 @@ class _Session:
                 self._event(payload, record.timestamp)
             case "response_item":
                 self.item(payload, record.timestamp)
+
+    def mark_copied(self) -> None:
+        """Mark the steps so far as those of the session from which this one was forked."""
+        self._step = None
+        for step in self.run.steps:
+            step.is_copied_context = True
 
     def header(self, item: Item) -> None:
         """Add what a session says about itself. A session that was forked repeats that of its parent later."""
