@@ -3,7 +3,7 @@
 import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Unpack
+from typing import Literal, Unpack
 
 import anyio
 import pytest
@@ -34,7 +34,7 @@ from turnwright import (
 from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright.model import asks_for
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, TextDelta
-from turnwright.store import SqliteStore, Store
+from turnwright.store import MemoryStore, SqliteStore, Store
 from turnwright.tools import RESULT_LIMIT
 from turnwright_states import Cause, Limits
 from turnwright_states import facts as f
@@ -47,6 +47,7 @@ from turnwright_testing import (
     Cut,
     Driven,
     EngineParts,
+    FaultyStore,
     FlakyModel,
     Floods,
     GuardrailScript,
@@ -65,6 +66,7 @@ from turnwright_testing import (
     play,
 )
 from turnwright_testing.behavior import Stage
+from turnwright_testing.faults import StoreCall
 from turnwright_testing.hook_script import DecidedCode, HookQuestion
 
 RAN: list[str] = []
@@ -206,6 +208,18 @@ def test_temporary_append_failure_counts_as_an_attempt() -> None:
     assert len(driven.requests or ()) == 2
     (failed,) = (fact for _, fact in driven.facts if isinstance(fact, f.AttemptFailed))
     assert (failed.cause, failed.retry) == (Cause.CRASH, True)
+
+
+class _FullStore(FaultyStore):
+    """A store into which nothing can be written."""
+
+    def fault(self, call: StoreCall) -> Literal["", "fail before"]:
+        return "fail before" if call.facts else ""
+
+
+def test_error_before_the_first_turn_is_reported() -> None:
+    (driven,) = play(Scenario(), store=lambda: _FullStore(MemoryStore()))
+    assert (driven.facts, driven.raised.partition(":")[0]) == ((), "StoreError")
 
 
 def test_scenario_can_abort_after_an_append() -> None:

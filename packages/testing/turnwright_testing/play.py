@@ -5,6 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import Final, Never, Protocol, TypedDict, TypeVar, cast, overload
 
 import anyio
@@ -210,7 +211,6 @@ class _ScenarioRun:
     async def seen(self) -> list[Driven]:
         rows = list(reversed(await self._journal.turns()))
         begins = [self._marks[row.id] for row in rows]
-        ends = [*begins[1:], len(self._model.requests)]
         turns = [
             Driven(
                 facts=await self._journal.facts(row.id),
@@ -219,7 +219,7 @@ class _ScenarioRun:
                 tools=self._offered,
                 consulted=[consultation for consultation in self._prompter.consulted if consultation.turn == row.id],
             )
-            for row, begin, end in zip(rows, begins, ends, strict=True)
+            for row, (begin, end) in zip(rows, pairwise([*begins, len(self._model.requests)]), strict=True)
         ]
         if self._open_store is not None:
             await self._journal.aclose()
