@@ -356,7 +356,7 @@ def test_tokens_are_checked_before_a_step(begin: "Begin", tokens: int, concludes
 
 
 @pytest.mark.parametrize(("cost", "part", "steps"), [(0.8, 0.1, 8), (1.0, 0.1, 10), (0.3, 0.1, 3), (0.7, 0.1, 7)])
-def test_cost_limit_of_so_many_replies_is_reached_by_them(begin: "Begin", cost: float, part: float, steps: int) -> None:
+def test_cost_limit_of_equal_replies_is_reached_exactly(begin: "Begin", cost: float, part: float, steps: int) -> None:
     """The sum of 0.1 eight times is a little less than 0.8."""
     turn = begin(cost=cost, doom_threshold=None, steps=20)
     for number in range(1, steps + 1):

@@ -289,13 +289,13 @@ def test_reply_that_ends_later_keeps_its_place_in_a_snapshot() -> None:
     events = clock.run(
         partial(team, {"root": (ModelResponse(calls=members), done), "left": (look, done), "right": (look, done)})
     )
-    root, left, right = dict.fromkeys(event.turn for event in events)
+    root, left_turn, right_turn = dict.fromkeys(event.turn for event in events)
     reply = next(
         number
         for number, event in enumerate(events)
-        if event.turn == left and isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
+        if event.turn == left_turn and isinstance(event, FactEvent) and isinstance(event.fact, f.ModelReplied)
     )
-    of_right = [event for event in events[reply:] if event.turn == right]
+    of_right = [event for event in events[reply:] if event.turn == right_turn]
     events = [*events[:reply], *of_right, *(event for event in events[reply:] if event not in of_right)]
     last = max(event.seq for event in events if event.turn == root)
     assert comparable(encoded(events, after=last - 1).messages) == comparable(encoded(events).messages)

@@ -86,7 +86,7 @@ async def test_closed_store_raises_store_error(bench: SqliteBench) -> None:
         await store.turns()
 
 
-async def test_store_of_another_thread_says_what_to_do(tmp_path: Path) -> None:
+async def test_store_of_another_thread_explains_its_error(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "turns.db", durability="normal")
     methods: tuple[Callable[[], Awaitable[object]], ...] = (store.turns, store.aclose)
     for method in methods:

@@ -202,7 +202,7 @@ class Unsteady(StoreWrapper):
     ],
 )
 async def test_task_of_a_turn_unreadable_for_a_while_is_kept(jobs: Jobs, error: StoreError, *, is_known: bool) -> None:
-    """A failed read is no end of the wait."""
+    """A failed read does not end the wait."""
     store = Unsteady(MemoryStore())
     async with (
         mcp_tools({"s": jobs.stage.server}, tasks=True) as tools,
