@@ -299,18 +299,24 @@ async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> N
 class EventStream(Response):
     """A stream of server-sent events, already encoded. It ends when the client disconnects; the turn continues.
 
-    `lines` are closed in any case.
+    `lines` are closed in any case, and then `on_end` is called.
     """
 
     media_type = "text/event-stream"
 
     def __init__(
-        self, lines: AsyncGenerator[str, None], bounds: Bounds, headers: Mapping[str, str] | None = None
+        self,
+        lines: AsyncGenerator[str, None],
+        bounds: Bounds,
+        headers: Mapping[str, str] | None = None,
+        *,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         self.status_code = 200
         self.background = None
         self._lines = lines
         self._bounds = bounds
+        self._on_end = on_end
         self.init_headers({"cache-control": "no-cache", "x-accel-buffering": "no", **(headers or {})})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -341,6 +347,8 @@ class EventStream(Response):
                 group.cancel_scope.cancel()
         except* TimeoutError:
             _LOG.info("a client did not read its stream for %g s: it is closed", bounds.send_seconds)
+        finally:
+            self._on_end()
 
 
 def to_sse(value: Mapping[str, JsonValue], event: str = "") -> str:

@@ -453,6 +453,17 @@ async def test_approval_is_answered_while_a_result_is_awaited(engine: Engine, cl
         assert (done.status, done.output_text) == ("completed", "Result: paid 5")
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_completion_that_asks_is_aborted_without_its_client(engine: Engine, stream: bool) -> None:
+    """Nobody could answer, whether its client has gone before the question or not."""
+    client = Client(Starlette(routes=responses_routes(engine, [AGENT], Gate(lambda _request, _conversation: True))))
+    body = {"model": "subject", "messages": [{"role": "user", "content": "approve"}], "stream": stream}
+    with anyio.fail_after(10):
+        await client.send("POST", "/v1/chat/completions", body, leaves=lambda _: True)
+        while (await engine.turns())[0].status.outcome is not Outcome.ABORTED:
+            await anyio.lowlevel.checkpoint()
+
+
 async def test_completion_waits_for_a_result_from_elsewhere(engine: Engine, client: openai.AsyncOpenAI) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(settle_job, engine)

@@ -3,6 +3,7 @@
 A turn that waits for tools of the client continues with the request that has their results.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,6 +14,7 @@ from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from turnwright._base.background_task import spawn
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.errors import TurnNotFoundError
@@ -61,6 +63,8 @@ from turnwright_protocols.turn_reader import TurnReader
 
 from .request import need_answer_format
 
+_LOG = logging.getLogger(__name__)
+
 Json = dict[str, JsonValue]
 #: Our key in the metadata of turns whose client has tools.
 _KEY: Final = "chat_completions"
@@ -85,6 +89,8 @@ class ChatCompletions:
         self._engine = engine
         self._agents = agents
         self._gate = gate
+        #: Follow turns whose clients have gone, by their ids.
+        self._followers: dict[str, object] = {}
 
     async def create(self, request: Request) -> Response:
         """Run a turn, and return its texts. A turn that asks is aborted, because nobody can answer."""
@@ -97,15 +103,19 @@ class ChatCompletions:
         else:
             handle, after = await self._start(request, agent, body, messages), 0
             completion = self._completion(handle.id, agent)
-        events = self._until_asked(
-            events_for_client(self._engine, handle, after, completion.choose_questions), completion
-        )
+        # At once: the text of a fast reply streams in from now on.
+        events = events_for_client(self._engine, handle, after, completion.choose_questions)
+        pieces, follow_on = self._until_asked(handle, completion, events), partial(self._follow_on, handle, completion)
         if streams:
             includes_usage = isinstance(counts, dict) and counts.get("include_usage") is True
-            return EventStream(_stream(events, completion, includes_usage=includes_usage), self._gate.bounds)
-        async with waiting(request, self._gate.bounds):
-            async for _ in events:
-                pass
+            lines = _stream(pieces, completion, includes_usage=includes_usage)
+            return EventStream(lines, self._gate.bounds, on_end=follow_on)
+        try:
+            async with waiting(request, self._gate.bounds):
+                async for _ in pieces:
+                    pass
+        finally:
+            follow_on()
         if completion.error or not completion.finish:
             raise RefusedRequestError(500, completion.error or _LEFT, code="server_error")
         return JSONResponse(completion.whole())
@@ -164,14 +174,30 @@ class ChatCompletions:
         return handle, completion, paused_turn.seq
 
     async def _until_asked(
-        self, events: AsyncIterator[StreamEvent], completion: "Completion"
+        self, handle: TurnHandle[str], completion: "Completion", events: AsyncIterator[StreamEvent]
     ) -> AsyncGenerator[str, None]:
         """Yield the pieces of a turn's text. Abort it if it pauses."""
         async for event in events:
             for piece in completion.read(event):
                 yield piece
         if completion.is_paused:
-            await abort_turn(self._engine, completion.turn)
+            await abort_turn(self._engine, handle.id)
+        completion.is_followed = True
+
+    def _follow_on(self, handle: TurnHandle[str], completion: "Completion") -> None:
+        """Follow a turn whose client has gone: nobody could answer it either."""
+        if not completion.is_followed:
+            self._followers[handle.id] = spawn(partial(self._follow_alone, handle, completion))
+
+    async def _follow_alone(self, handle: TurnHandle[str], completion: "Completion") -> None:
+        events = events_for_client(self._engine, handle, completion.seq, completion.choose_questions)
+        try:
+            async for _ in self._until_asked(handle, completion, events):
+                pass
+        except Exception as error:  # noqa: BLE001 (nobody waits for this task)
+            _LOG.warning("turn %s cannot be followed to its end: %s", handle.id, error, extra={"turn": handle.id})
+        finally:
+            self._followers.pop(handle.id, None)
 
 
 @dataclass(slots=True)
@@ -186,6 +212,9 @@ class Completion:
     finish: str = ""
     error: str = ""
     is_paused: bool = False
+    #: The seq of the last event, and whether the turn was followed to its end or its abort.
+    seq: int = 0
+    is_followed: bool = False
     calls: list[JsonValue] = field(default_factory=list)
     _message: str = ""
     _usage: SegmentUsage = field(default_factory=SegmentUsage)
@@ -196,6 +225,7 @@ class Completion:
 
     def read(self, event: StreamEvent) -> Iterator[str]:
         """Yield the pieces of text of an event."""
+        self.seq = event.seq
         if isinstance(event, FactEvent):
             self._usage.add(event.fact)
         for item in self._reader.read(event):
