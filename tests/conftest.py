@@ -178,8 +178,8 @@ def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.Tes
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
-    """Use one worker more than there are cores for all tests: the slow ones wait for servers and processes."""
-    return None if config.getoption("markexpr") == NOT_SLOW else (os.cpu_count() or 1) + 1
+    """Use two workers more than there are cores for all tests: the slow ones wait for servers and processes."""
+    return None if config.getoption("markexpr") == NOT_SLOW else (os.cpu_count() or 1) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
