@@ -139,6 +139,8 @@ class TurnMachine:
                 raise InvalidJournalError(seq, f"{fact.kind}: {_CHANGED}")
         if not seq:
             raise InvalidJournalError(seq, "the journal is empty")
+        if verify and not turn.may_rest(fact):
+            raise InvalidJournalError(seq, f"{fact.kind}: the journal ends within the facts of an input")
         return cls(turn, chart)
 
     def apply(self, fact: f.Fact) -> None:

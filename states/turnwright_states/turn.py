@@ -322,6 +322,12 @@ class Turn:
                 follows = True
         return follows and bool(fact.hash)
 
+    def may_rest(self, fact: f.Fact) -> bool:
+        """Return whether an append may end with this fact, which was applied: a reply starts all calls or none."""
+        if isinstance(fact, f.CallStarted) and not fact.hash and self.rules is None:
+            return all(call.state is not CallState.READY for call in self.batch.values())
+        return bool(fact.hash) or not isinstance(fact, f.StepFinished)
+
     def apply(self, fact: f.Fact) -> None:
         """Apply one fact. Nothing is checked here, so it must follow from the facts before."""
         try:

@@ -425,6 +425,19 @@ def test_fact_that_no_machine_writes_is_refused(begin: "Begin") -> None:
             TurnMachine.resume(forgery, verify=True)
 
 
+def test_journal_that_ends_within_the_facts_of_an_input_is_refused(begin: "Begin") -> None:
+    """A call whose start was lost would run again."""
+    turn = begin()
+    turn.feed(ModelRepliedInput(calls=(LOOK, LOOK), usage=Usage(), starts=True))
+    assert len(TurnMachine.resume(turn.facts, verify=True).turn.runnable()) == 2
+    turn.feed(CallSettledInput(call="call00001"))
+    turn.feed(CallSettledInput(call="call00002"))
+    for place in (4, len(turn.facts) - 1):
+        TurnMachine.resume(turn.facts[:place])
+        with pytest.raises(InvalidJournalError, match=f"fact {place} of the journal: .*: the journal ends within"):
+            TurnMachine.resume(turn.facts[:place], verify=True)
+
+
 def test_values_that_hooks_and_people_gave_calls_are_not_forged(begin: "Begin") -> None:
     """The calls continue with these values, also after a crash."""
     turn = begin()
