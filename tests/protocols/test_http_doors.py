@@ -137,8 +137,8 @@ async def test_client_is_asked_for_its_own_approval_and_waits_for_others(door: s
         async with anyio.create_task_group() as group:
             group.start_soon(approve_later, engine)
             reply = await client.send("POST", path, body)
-        assert "Done." in reply.text
-        assert ("may pay run?" in reply.text) == (door == "a2a"), "only the history of a task has the question"
+            assert "Done." in reply.text
+            assert ("may pay run?" in reply.text) == (door == "a2a"), "only the history of a task has the question"
 
 
 async def test_unknown_door_is_refused() -> None:

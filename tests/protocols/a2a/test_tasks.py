@@ -210,7 +210,7 @@ async def test_task_that_waits_for_a_result_from_elsewhere_works(engine: Engine,
     async with anyio.create_task_group() as group:
         group.start_soon(settle_job, engine)
         view = TaskView().read(await stream(client, "SubscribeToTask", {"id": task["id"]}))
-    assert (state_of(view.task), answer_of(view.task)) == ("COMPLETED", "You said: and more")
+        assert (state_of(view.task), answer_of(view.task)) == ("COMPLETED", "You said: and more")
 
 
 async def test_large_integers_and_deep_arguments_are_shown_exactly() -> None:

@@ -269,7 +269,7 @@ async def test_run_lasts_until_a_result_from_elsewhere(engine: Engine) -> None:
     async with anyio.create_task_group() as group:
         group.start_soon(settle_job, engine)
         end = await page.post(user("job"))
-    assert (end["outcome"], page.client.text()) == ({"type": "success"}, ["Result: film.mp4"])
+        assert (end["outcome"], page.client.text()) == ({"type": "success"}, ["Result: film.mp4"])
     assert page.client.types().count("RUN_STARTED") == 1
 
 

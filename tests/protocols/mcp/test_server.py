@@ -248,7 +248,7 @@ async def test_repeated_answer_is_none_to_the_next_question() -> None:
         client_of(engine, Person()) as client,
     ):
         yes: Any = types.ElicitResult(action="accept", content={"answer": True})
-        ask = partial(client.session.call_tool, "subject", {"prompt": "Pay."}, allow_input_required=True)
+        ask: Any = partial(client.session.call_tool, "subject", {"prompt": "Pay."}, allow_input_required=True)
         first: Any = await ask()
         answers = {"input_responses": {"approval-1": yes}, "request_state": first.request_state}
         results: list[Any] = [await ask(**answers) for _ in range(2)]
