@@ -122,7 +122,7 @@ class TurnMachine:
         for facts after the end.
         """
         turn = Turn()
-        seq = 0
+        seq, fact = 0, None
         for seq, fact in enumerate(facts, start=1):
             if isinstance(fact, f.TurnStarted) != (seq == 1):
                 raise InvalidJournalError(seq, f"{fact.kind}: a journal begins with its only turn_started")
@@ -137,7 +137,7 @@ class TurnMachine:
                 raise InvalidJournalError(seq, f"{fact.kind} names {error}, which no earlier fact made") from None
             if not follows or (verify and fact.hash and turn.digest() != fact.hash):
                 raise InvalidJournalError(seq, f"{fact.kind}: {_CHANGED}")
-        if not seq:
+        if fact is None:
             raise InvalidJournalError(seq, "the journal is empty")
         if verify and not turn.may_rest(fact):
             raise InvalidJournalError(seq, f"{fact.kind}: the journal ends within the facts of an input")
