@@ -971,6 +971,14 @@ def test_values_come_from_the_domain(
     assert value in drawn(schema, desk, results)
 
 
+def test_names_of_the_domain_may_end_with_a_quote() -> None:
+    """It ends the text of a query, or of a command."""
+    domain = Domain(Desk(Agent(name="Desk"), modules=(module_with(NAMES=["Ann"]),)), seed=1)
+    arguments = Arguments(domain, Random(1), Memory())  # noqa: S311 (repeatable, not secret)
+    schema: dict[str, JsonValue] = {"properties": {"name": {"type": "string"}}, "required": ["name"]}
+    assert {"name": "Ann'"} in [arguments.draw(schema) for _ in range(2000)]
+
+
 def test_strategy_of_the_user_is_the_only_source() -> None:
     desk = Desk(Agent(name="Desk"), values={"order": st.sampled_from(["E5", "E6"])})
     assert set(drawn({"type": "string"}, desk, ["G-1"])) == {"E5", "E6"}

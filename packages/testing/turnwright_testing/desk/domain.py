@@ -215,7 +215,7 @@ class Arguments:
     def _vary(self, schema: Schema, value: JsonValue) -> JsonValue:
         """Return the value, or rarely one that a careless comparison takes for it."""
         if isinstance(value, str) and self._random.random() < _VARIES:
-            variant = self._random.choice((value.swapcase(), f"{value} ", f"../{value}"))
+            variant = self._random.choice((value.swapcase(), f"{value} ", f"../{value}", f"{value}'"))
             return variant if _fits(schema, variant) else value
         return value
 
