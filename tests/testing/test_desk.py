@@ -1245,3 +1245,31 @@ def test_invariant_of_a_turn_is_checked_at_its_end() -> None:
         make_desk(book, invariants=(invariant_ended,)), (Visit(replies=(asks_for(("book", {"room": "red"})),)),)
     )
     assert [turn.text for turn in turns] == ["Done."]
+
+
+LISTING: Final = """
+import gc, threading
+from turnwright_testing.desk.hang_watch import frames_of_threads
+
+class Cycle: pass
+
+over = threading.Event()
+for _ in range(4):
+    threading.Thread(target=over.wait, daemon=True).start()
+for threshold in range(1, 12):
+    for _ in range(30):
+        gc.disable()
+        cycle = Cycle()
+        cycle.itself, cycle.local = cycle, threading.local()
+        del cycle
+        gc.set_threshold(threshold)
+        gc.enable()
+        assert len(frames_of_threads()) == 5
+        assert gc.isenabled()
+"""
+
+
+@pytest.mark.slow
+def test_list_of_frames_survives_a_collection_of_thread_locals() -> None:
+    """The interpreter would wait for its own lock for ever."""
+    subprocess.run([sys.executable, "-c", LISTING], check=True, timeout=60)

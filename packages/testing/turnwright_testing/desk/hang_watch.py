@@ -1,6 +1,7 @@
 """An event loop that notices a turn that hangs: time is skipped, so that waiting for ever takes no time."""
 
 import asyncio
+import gc
 import resource
 import selectors
 import signal
@@ -26,6 +27,18 @@ _EARLIER: Final = frozenset(threading.enumerate())
 _WORKERS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 
 
+def frames_of_threads() -> dict[int, FrameType]:
+    """Return the current frame of each thread, by its identifier."""
+    is_enabled = gc.isenabled()
+    try:
+        # The interpreter holds a lock meanwhile, for which it waits for ever if a collection frees a `threading.local`.
+        gc.disable()
+        return sys._current_frames()  # noqa: SLF001 (documented)
+    finally:
+        if is_enabled:
+            gc.enable()
+
+
 def _has_own_threads() -> bool:
     """Whether the desk has threads of its own that may be at work, such as that of a connection to a database.
 
@@ -33,7 +46,7 @@ def _has_own_threads() -> bool:
     """
     if threading.active_count() <= len(_EARLIER):
         return False
-    frames = sys._current_frames()  # noqa: SLF001 (documented)
+    frames = frames_of_threads()
     return any(
         thread not in _EARLIER
         and thread is not threading.main_thread()

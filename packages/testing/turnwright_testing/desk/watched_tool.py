@@ -27,7 +27,7 @@ from turnwright_states import Decision
 from turnwright_states.limits import TOOL_TIMEOUT
 
 from .desk import Desk
-from .hang_watch import BlockedLoopError, voluntary_waits
+from .hang_watch import BlockedLoopError, frames_of_threads, voluntary_waits
 from .world import amounts_of, changes, differences, sizes_of, state_of
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
@@ -330,7 +330,7 @@ def _frames_of(coroutine: object) -> Iterator[FrameType]:
 
 def place_in_threads(files: frozenset[str]) -> str:
     """Return the place in these files of the first worker thread that is there; empty if none is."""
-    frames = sys._current_frames()  # noqa: SLF001 (documented)
+    frames = frames_of_threads()
     workers = [frames.get(thread.ident or 0) for thread in threading.enumerate() if thread.name == _WORKER]
     return next(filter(None, (place_of_frame(frame, files) for frame in workers)), "")
 
