@@ -110,10 +110,19 @@ def test_every_turn_replays_with_the_transactions_as_groups(setting: Setting) ->
 
 @given(SHORT)
 def test_events_are_inferred_from_the_facts(setting: Setting) -> None:
-    """Only a call without a pause left is inferred as a settled one, because no fact has its question."""
+    """But two are inferred as a settled call.
+
+    A call without a pause left, because no fact has its question; and a deadline at the last open call of a turn that
+    a direct result finishes, because no fact has the deadline.
+    """
     played = play(setting)
+    last = played.journal[-1]
+    is_finished = isinstance(last, f.TurnEnded) and last.outcome is Outcome.FINISHED
     for group, fed in zip(checked(played.journal).groups[1:], played.events, strict=True):
-        as_settled = isinstance(fed, CallWaitingInput) and isinstance(group.event, CallSettledInput)
+        as_settled = isinstance(group.event, CallSettledInput) and (
+            isinstance(fed, CallWaitingInput)
+            or (isinstance(fed, ExpireInput) and is_finished and group.event.status is CallStatus.ABORTED)
+        )
         assert type(group.event) is type(fed) or as_settled
 
 
