@@ -14,13 +14,14 @@ from contextlib import (
 from dataclasses import asdict, replace
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Final, Generic, Never, Self, TypeAlias, TypedDict, Unpack, cast, overload
 
 import anyio
 from pydantic import JsonValue
+from typing_extensions import TypeVar
 
 from turnwright._base.background_task import background_task
-from turnwright._base.blocks import AsyncBlock, AsyncValues, Block, async_block
+from turnwright._base.blocks import AsyncValues, Block, async_block
 from turnwright._base.ids import new_id
 from turnwright.agent import Agent
 from turnwright.context import NOT_GIVEN, DepsFactory, DepsT, GuardrailBase, HooksBase, NotGiven
@@ -124,6 +125,8 @@ _POLL_INTERVAL: Final = 1.0
 
 T = TypeVar("T")
 OutT = TypeVar("OutT")
+#: The type of the answer of an agent that need not be named. Without it, nothing is known of the answer.
+AnyOutT = TypeVar("AnyOutT", default=object)
 #: An agent of any dependencies and any answer.
 AnyAgent: TypeAlias = Agent[Never, object]
 
@@ -476,34 +479,15 @@ class Engine(Generic[DepsT]):
                 await tasks.enter_async_context(background_task(self._poll_always, poller))
             await self._runtime.run_worker(stopping)
 
-    @overload
     async def resume(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
+        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         **signature: Unpack[SignatureOptions],
-    ) -> TurnResult: ...
-    @overload
-    async def resume(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, OutT],
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **signature: Unpack[SignatureOptions],
-    ) -> TurnResult[OutT]: ...
-    async def resume(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, object] | None = None,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **signature: Unpack[SignatureOptions],
-    ) -> TurnResult:
+    ) -> TurnResult[AnyOutT]:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
         `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn continues once
@@ -520,9 +504,8 @@ class Engine(Generic[DepsT]):
         has the turn.
         """
         fold, supplies = await self._read(turn_id), self._make_supplies(agent, deps)
-        return self._read_typed_output(
-            await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
-        )
+        result = await self._resume(fold, answers, supplies, **signature)
+        return cast("TurnResult[AnyOutT]", self._read_typed_output(result, agent or self._registered_agent(fold)))
 
     async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
@@ -703,38 +686,17 @@ class Engine(Generic[DepsT]):
             event = ToolProgressEvent(turn, seq, call=call, tool=tool, **asdict(report))
             self._hub.publish(event)
 
-    @overload
-    def stream_resume(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        subagents: bool = False,
-        **signature: Unpack[SignatureOptions],
-    ) -> "AsyncBlock[TurnStream]": ...
-    @overload
-    def stream_resume(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, OutT],
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        subagents: bool = False,
-        **signature: Unpack[SignatureOptions],
-    ) -> "AsyncBlock[TurnStream[OutT]]": ...
     @async_block("async with engine.stream_resume(...) as events:` and in it `async for event in events:")
     async def stream_resume(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
-        agent: Agent[DepsT, object] | None = None,
+        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
         **signature: Unpack[SignatureOptions],
-    ) -> "AsyncIterator[TurnStream]":
+    ) -> "AsyncIterator[TurnStream[AnyOutT]]":
         """Do what `resume` does and follow the turn, as `stream` follows a new one.
 
         The events begin after the journal's last fact, and end with `TurnEndedEvent` or `TurnPausedEvent`, even if only
@@ -750,7 +712,7 @@ class Engine(Generic[DepsT]):
 
         last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
         async with self._follow_drive(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
-            yield stream
+            yield cast("TurnStream[AnyOutT]", stream)
 
     async def steer(self, turn_id: str, text: str) -> None:
         """Send a message to a running turn. The turn receives it before its next model call that may use tools.
@@ -808,11 +770,7 @@ class Engine(Generic[DepsT]):
         need_turn_id(turn_id)
         return await read_events(self._open_store, turn_id, after=after, subagents={} if subagents else None)
 
-    @overload
-    async def get(self, turn_id: str) -> TurnResult: ...
-    @overload
-    async def get(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
-    async def get(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+    async def get(self, turn_id: str, *, agent: Agent[Never, AnyOutT] | None = None) -> TurnResult[AnyOutT]:
         """Return a turn's current result. Its `output` has the type of the engine's agent of that name.
 
         An answer that no longer fits the type is returned as JSON, with a warning. With `agent` the result has the type
@@ -822,9 +780,9 @@ class Engine(Generic[DepsT]):
         need_turn_id(turn_id)
         result = await current_result(self._open_store, turn_id)
         if agent is None:
-            return await self._typed_by_registry(result)
+            return cast("TurnResult[AnyOutT]", await self._typed_by_registry(result))
         need_agent_name(turn_id, (await self._open_store.get(turn_id)).agent, agent.name)
-        return self._read_typed_output(result, agent)
+        return cast("TurnResult[AnyOutT]", self._read_typed_output(result, agent))
 
     async def turns(
         self,
@@ -989,74 +947,30 @@ class Engine(Generic[DepsT]):
             partial(self.stream, agent, prompt, deps=deps, subagents=subagents, **options), "stream"
         )
 
-    @overload
     def resume_sync(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
+        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         **signature: Unpack[SignatureOptions],
-    ) -> TurnResult: ...
-    @overload
-    def resume_sync(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, OutT],
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **signature: Unpack[SignatureOptions],
-    ) -> TurnResult[OutT]: ...
-    def resume_sync(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, object] | None = None,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        **signature: Unpack[SignatureOptions],
-    ) -> TurnResult:
+    ) -> TurnResult[AnyOutT]:
         """Do what `resume` does, in a program without an event loop. Raises what `resume` and `run_sync` do."""
-        named_agent = {} if agent is None else {"agent": agent}
-        return self._run(partial(self.resume, turn_id, answers, deps=deps, **named_agent, **signature), "resume(...)")
+        return self._run(partial(self.resume, turn_id, answers, agent=agent, deps=deps, **signature), "resume(...)")
 
-    @overload
     def stream_resume_sync(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
+        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         subagents: bool = False,
         **signature: Unpack[SignatureOptions],
-    ) -> "AbstractContextManager[SyncTurnStream]": ...
-    @overload
-    def stream_resume_sync(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, OutT],
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        subagents: bool = False,
-        **signature: Unpack[SignatureOptions],
-    ) -> "AbstractContextManager[SyncTurnStream[OutT]]": ...
-    def stream_resume_sync(
-        self,
-        turn_id: str,
-        answers: Answers | None = None,
-        *,
-        agent: Agent[DepsT, object] | None = None,
-        deps: DepsT | NotGiven = NOT_GIVEN,
-        subagents: bool = False,
-        **signature: Unpack[SignatureOptions],
-    ) -> "AbstractContextManager[SyncTurnStream]":
+    ) -> "AbstractContextManager[SyncTurnStream[AnyOutT]]":
         """Do what `stream_resume` does, as `stream_sync` does what `stream` does. Raises what both raise."""
-        named_agent = {} if agent is None else {"agent": agent}
-        block = partial(
-            self.stream_resume, turn_id, answers, deps=deps, subagents=subagents, **named_agent, **signature
-        )
+        block = partial(self.stream_resume, turn_id, answers, agent=agent, deps=deps, subagents=subagents, **signature)
         return self._iterate_stream(block, "stream_resume")
 
     def answer_sync(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
@@ -1084,14 +998,9 @@ class Engine(Generic[DepsT]):
         failure = {} if error is None else {"error": error}
         return self._run(partial(settle, key, *results, **failure, **signature), "settle(...)")
 
-    @overload
-    def get_sync(self, turn_id: str) -> TurnResult: ...
-    @overload
-    def get_sync(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
-    def get_sync(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, AnyOutT] | None = None) -> TurnResult[AnyOutT]:
         """Do what `get` does, in a program without an event loop. Raises what `get` and `run_sync` do."""
-        named_agent = {} if agent is None else {"agent": agent}
-        return self._run(partial(self.get, turn_id, **named_agent), "get(...)")
+        return self._run(partial(self.get, turn_id, agent=agent), "get(...)")
 
     def recover_sync(self) -> list[TurnResult]:
         """Do what `recover` does, in a program without an event loop. Raises what `run_sync` does."""
