@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from uuid import uuid4
 
 from tests.protocols.asgi import Client, Json, Reply
 
@@ -10,7 +11,8 @@ VERSION = {"a2a-version": "1.0"}
 
 def message(*parts: object, task: str = "", context: str = "", **fields: object) -> Json:
     """Return a message of the user, whose parts are texts or parts."""
-    body = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": p} if isinstance(p, str) else p for p in parts]}
+    content = [{"text": part} if isinstance(part, str) else part for part in parts]
+    body = {"messageId": str(uuid4()), "role": "ROLE_USER", "parts": content}
     return {**body, "taskId": task, "contextId": context, **fields}
 
 

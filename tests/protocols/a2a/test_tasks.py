@@ -106,6 +106,46 @@ async def test_client_of_version_0_3_runs_a_task(engine: Engine, client: Client)
     assert (await send_old("message/send", "yes", taskId="forged"))["error"]["code"] == -32001
 
 
+@pytest.mark.parametrize("context", ["", "c1"])
+@pytest.mark.parametrize("words", ["tool", "approve", "job"])
+async def test_repeated_message_starts_no_second_task(engine: Engine, client: Client, words: str, context: str) -> None:
+    """Its sender did not get the answer. A task that has ended meanwhile is answered as it is."""
+    params = {"message": message(words, context=context), "configuration": {"returnImmediately": True}}
+    async with anyio.create_task_group() as group:
+        for _ in range(3):
+            group.start_soon(call, client, "SendMessage", params)
+    (row,) = [row for row in await engine.turns() if ":" not in row.id]
+    await engine.attach(row.id, AGENT).result()
+    task = (await call(client, "GetTask", {"id": row.id})).json()["result"]
+    assert (await call(client, "SendMessage", params)).json()["result"]["task"] == task
+    if words == "tool":
+        first, *updates = await stream(client, "SendStreamingMessage", params)
+        assert (first["task"], updates) == (task, [])
+        await send(client, "approve", context=task["contextId"])  # a later task is open
+        assert (await call(client, "SendMessage", params)).json()["result"]["task"] == task
+
+
+async def test_repeated_message_follows_its_task(client: Client) -> None:
+    params = {"message": message("approve")}
+    task = (await call(client, "SendMessage", params)).json()["result"]["task"]
+    view = TaskView().read(await stream(client, "SendStreamingMessage", params))
+    assert view.task["status"]["message"] == task["status"]["message"]
+    await send(client, "yes", task=task["id"])
+    ended = (await call(client, "SendMessage", params)).json()["result"]["task"]
+    assert (ended["id"], state_of(ended)) == (task["id"], "COMPLETED")
+
+
+async def test_messages_with_one_id_are_told_apart_by_user_agent_and_context(engine: Engine) -> None:
+    users = Gate(lambda request, _context: request.headers["authorization"])
+    client = Client(Starlette(routes=a2a_routes(engine, [AGENT, HELPER], users)))
+    tasks: set[str] = set()
+    for user, path, context in [("ann", "", ""), ("bob", "", ""), ("ann", "/a2a/helper", ""), ("ann", "", "c1")]:
+        body = {"message": message("hello", context=context, messageId="m1")}
+        reply = await client.send("POST", f"{path}/message:send", body, headers={**VERSION, "authorization": user})
+        tasks.add(reply.json()["task"]["id"])
+    assert len(tasks) == len(await engine.turns()) == 4
+
+
 async def test_history_has_earlier_texts_questions_and_answers(client: Client) -> None:
     task = await send(client, "approve")
     task = await send(client, "yes", task=task["id"])

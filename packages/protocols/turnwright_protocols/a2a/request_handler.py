@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from typing import Final, NoReturn
 
 from a2a.server.context import ServerCallContext
@@ -13,6 +14,7 @@ from a2a.types import (
     GetTaskRequest,
     ListTasksRequest,
     ListTasksResponse,
+    Message,
     SendMessageRequest,
     SubscribeToTaskRequest,
     Task,
@@ -33,9 +35,9 @@ from a2a.utils.errors import (
 from a2a.utils.task import apply_history_length, validate_history_length, validate_page_size
 from starlette.requests import Request
 
-from turnwright._base.ids import new_id, root_of
+from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
+from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnConflictError, TurnNotFoundError
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import QUEUED, TurnRow
@@ -67,6 +69,9 @@ _VIA: Final = "a2a"
 #: The most turns that one request looks through for a list.
 _MOST_LISTED: Final = 1000
 _LEFT: Final = "the task was interrupted: get it later"
+_KNOWN_MESSAGE: Final = (
+    "messageId: another message had this id: give each message its own, and repeat it only unchanged"
+)
 _PAUSE_IS_FIRST: Final = "the context has an open task: answer it, cancel it or wait for its end"
 _NO_CONTENT: Final = "parts: the message has no content"
 _NOT_NOW: Final = "a message to a working task is text"
@@ -297,7 +302,7 @@ class TaskHandler(RequestHandler):
             raise ContentTypeNotSupportedError("the agent answers in text/plain")
         prompt = read_prompt(message)
         if not message.task_id:
-            return await self._start(prompt, message.context_id or new_id(), request)
+            return await self._start(prompt, message, request)
         row, user = await self._open(request, message.task_id)
         if message.context_id and message.context_id != conversation_of(row.session or ""):
             raise InvalidParamsError("contextId: the task is in another context")
@@ -325,20 +330,38 @@ class TaskHandler(RequestHandler):
         return encoder, events
 
     async def _start(
-        self, prompt: Prompt, context: str, request: Request
+        self, prompt: Prompt, message: Message, request: Request
     ) -> tuple[TaskEncoder, AsyncIterator[StreamEvent]]:
+        """Start the task of a message, or find it: the same message again starts nothing."""
+        context = message.context_id or _digest(self._agent.name, message.message_id)
         session = owned_session(await self._gate.identify(request, context), context)
         if prompt.answers is not None:
             raise InvalidParamsError("taskId: an answer needs the task that asks")
         if not prompt.text.strip() and not prompt.files:
             raise InvalidParamsError(_NO_CONTENT)
-        if await find_open_turn(self._engine, session) is not None:
+        turn_id = _digest(self._agent.name, session, message.message_id)
+        known_row = await self._find(turn_id)
+        if known_row is None and (row := await find_open_turn(self._engine, session)) and row.id != turn_id:
             raise UnsupportedOperationError(_PAUSE_IS_FIRST)
-        handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files)
+        handle = await self._engine.start(self._agent, prompt.text, session=session, files=prompt.files, id=turn_id)
+        if known_row is not None:
+            encoder, seq = await self._read_now(known_row)
+            return encoder, self._events(handle, seq, encoder)
         encoder = self._encoder(handle.id, session, self._engine.setup.now())
         events = self._events(handle, 0, encoder)
         encoder.encode(await anext(events))
         return encoder, events
+
+    async def _find(self, turn_id: str) -> TurnRow | None:
+        try:
+            return await self._engine.store.get(turn_id)
+        except TurnNotFoundError:
+            return None
+
+
+def _digest(*texts: str) -> str:
+    """Return an id that the same texts always have. None of them has a zero character."""
+    return sha256("\0".join(texts).encode()).hexdigest()[:32]
 
 
 @contextmanager
@@ -353,6 +376,8 @@ def _refusing(context: ServerCallContext) -> Iterator[Request]:
         raise InvalidParamsError(refusal_of(error).why) from None
     except TurnAlreadyEndedError:
         raise UnsupportedOperationError("the task has ended") from None
+    except TurnConflictError:
+        raise InvalidParamsError(_KNOWN_MESSAGE) from None
     except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
         refusal = refusal_of(error)
         if refusal.status >= 500:  # noqa: PLR2004 (the server's own faults)
