@@ -75,9 +75,8 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
 
     `tools` is the class of the agent's tools, or None if they are unknown.
     """
-    by_class = tools is not None and isinstance(limits.tool_calls, ToolCallLimits)
+    calls_from = f"tool_calls.{tools}" if tools and isinstance(limits.tool_calls, ToolCallLimits) else "tool_calls"
     limits = limits.for_tools(tools or "default")
-    exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
     cap = f"min({'unset' if limits.steps is None else limits.steps}, {limits.ceiling})"
     allowance_formula = "max(cap - 1, 0)" if limits.concluding == "within" else "cap"
     formula = "(allowance + 1) x (1 + max_retries)"
@@ -88,10 +87,20 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         f"{limits.doom_threshold} rounds of identical {limits.doom_compare}, or a cycle of 2 to 4 repeated as often"
     )
     response = "a person is asked" if limits.doom_response == "ask" else "the turn stops"
+    doom = "" if limits.doom_threshold is None else f"{repeats}; then {response}"
     stalls = EndReason.DOOM_LOOP if limits.stall_response == "loop" else None
-    calls_from = f"tool_calls.{tools}" if by_class else "tool_calls"
     of_steps = ("steps", "ceiling")
     of_allowance = (*of_steps, "concluding")
+    of_calls = (*of_allowance, "max_retries", "max_compactions")
+    exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
+    driving = "seconds of driving, without pauses and the concluding call"
+
+    def own(
+        name: str, *settings: str, formula: str = "", by: Exactness = exact, reason: EndReason | None = None
+    ) -> Bound:
+        """Return a bound whose value is that of its first setting."""
+        return Bound(name, getattr(limits, settings[0]), formula or settings[0], by, settings, reason)
+
     return (
         Bound("cap", limits.cap, f"min(steps, ceiling) = {cap}", exact, of_steps, EndReason.STEP_CAP),
         Bound(
@@ -101,83 +110,28 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
             exact,
             of_allowance,
         ),
-        Bound(
-            "model calls",
-            limits.model_calls,
-            f"{formula} = {calls}",
-            exact,
-            (*of_allowance, "max_retries", "max_compactions"),
-        ),
+        Bound("model calls", limits.model_calls, f"{formula} = {calls}", exact, of_calls),
         Bound("tool calls", limits.call_limit, calls_from, exact, ("tool_calls",), EndReason.BUDGET),
-        Bound("tool calls per step", limits.max_calls_per_step, "max_calls_per_step", exact, ("max_calls_per_step",)),
-        Bound("tokens", limits.tokens, "tokens, in and out", reply, ("tokens",), EndReason.TOKENS),
-        Bound("cost", limits.cost, "cost", reply, ("cost",), EndReason.COST),
-        Bound(
-            "seconds",
-            limits.seconds,
-            "seconds of driving, without pauses and the concluding call",
-            cancelling,
-            ("seconds",),
-            EndReason.DEADLINE,
+        own("tool calls per step", "max_calls_per_step"),
+        own("tokens", "tokens", formula="tokens, in and out", by=reply, reason=EndReason.TOKENS),
+        own("cost", "cost", by=reply, reason=EndReason.COST),
+        own("seconds", "seconds", formula=driving, by=cancelling, reason=EndReason.DEADLINE),
+        own("seconds of a tool call", "tool_timeout", formula="tool_timeout, or the tool's own timeout", by=cancelling),
+        own(
+            *("rounds that repeat", "doom_threshold", "doom_compare", "doom_response"),
+            formula=doom,
+            reason=EndReason.DOOM_LOOP,
         ),
-        Bound(
-            "seconds of a tool call",
-            limits.tool_timeout,
-            "tool_timeout, or the tool's own timeout",
-            cancelling,
-            ("tool_timeout",),
-        ),
-        Bound(
-            "rounds that repeat",
-            limits.doom_threshold,
-            "doom_threshold" if limits.doom_threshold is None else f"{repeats}; then {response}",
-            exact,
-            ("doom_threshold", "doom_compare", "doom_response"),
-            EndReason.DOOM_LOOP,
-        ),
-        Bound(
-            "rounds of one error",
-            limits.stall_errors,
-            "stall_errors",
-            exact,
-            ("stall_errors", "stall_response"),
-            stalls,
-        ),
-        Bound(
-            "rounds without news",
-            limits.stall_rounds,
-            "stall_rounds",
-            exact,
-            ("stall_rounds", "stall_response"),
-            stalls,
-        ),
-        Bound(
-            "steps in a row without a call",
-            limits.idle_steps,
-            "idle_steps",
-            exact,
-            ("idle_steps",),
-            EndReason.NO_CALL_RAN,
-        ),
-        Bound("nudges", limits.nudges, "nudges", exact, ("nudges",)),
-        Bound("pauses", limits.max_pauses, "max_pauses", exact, ("max_pauses",)),
-        Bound("output retries", limits.output_retries, "output_retries", exact, ("output_retries",)),
-        Bound("compactions", limits.max_compactions, "max_compactions", exact, ("max_compactions",)),
+        own("rounds of one error", "stall_errors", "stall_response", reason=stalls),
+        own("rounds without news", "stall_rounds", "stall_response", reason=stalls),
+        own("steps in a row without a call", "idle_steps", reason=EndReason.NO_CALL_RAN),
+        own("nudges", "nudges"),
+        own("pauses", "max_pauses"),
+        own("output retries", "output_retries"),
+        own("compactions", "max_compactions"),
         Bound("attempts a phase", 1 + limits.max_retries, "1 + max_retries", exact, ("max_retries",)),
-        Bound(
-            "seconds of an attempt to conclude",
-            limits.conclude_seconds,
-            "conclude_seconds",
-            cancelling,
-            ("conclude_seconds",),
-        ),
-        Bound(
-            "tokens of the conclusion",
-            limits.conclude_tokens,
-            "conclude_tokens",
-            Exactness.PROVIDER,
-            ("conclude_tokens",),
-        ),
+        own("seconds of an attempt to conclude", "conclude_seconds", by=cancelling),
+        own("tokens of the conclusion", "conclude_tokens", by=Exactness.PROVIDER),
     )
 
 
@@ -185,13 +139,8 @@ def reply_bound(max_tokens: int | None, tokens: int | None) -> Bound:
     """Return the bound of one reply: the setting `max_tokens`, and the budget `tokens` (docs/rules.md#settings)."""
     bounds = [limit for limit in (max_tokens, tokens) if limit is not None]
     limits = ", ".join("off" if limit is None else str(limit) for limit in (max_tokens, tokens))
-    return Bound(
-        "tokens of a reply",
-        min(bounds, default=None),
-        f"min(max_tokens, tokens) = min({limits})",
-        Exactness.PROVIDER,
-        ("max_tokens", "tokens"),
-    )
+    formula, settings = f"min(max_tokens, tokens) = min({limits})", ("max_tokens", "tokens")
+    return Bound("tokens of a reply", min(bounds, default=None), formula, Exactness.PROVIDER, settings)
 
 
 def steps_above(steps: int, ceiling: int = MAX_STEPS) -> str:
