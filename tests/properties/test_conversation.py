@@ -50,9 +50,7 @@ SAID = st.lists(st.one_of(steps(), steps(), steps(), st.lists(MESSAGES, max_size
 class Told(Transcript):
     """A transcript of given messages."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.is_open: tuple[Message, ...] = ()
+    is_open: tuple[Message, ...] = ()
 
     def tell(self, messages: Sequence[Message], is_open: Sequence[Message]) -> None:
         self.closed += messages
@@ -97,7 +95,7 @@ def same(messages: Sequence[Message], expected: Sequence[Message]) -> bool:
 def test_extended_request_equals_a_rebuilt_request(data: st.DataObject, strict: bool) -> None:
     history, transcript, turn = History.of(repair_pairs(data.draw(SAID))[0]), Told(), Turn()
     conversation = Conversation(
-        AGENT, history=history, transcript=transcript, tools=(), mode="reject" if strict else "repair"
+        AGENT, history=history, transcript=transcript, all_tools=(), mode="reject" if strict else "repair"
     )
     for _ in range(data.draw(st.integers(1, 4))):
         transcript.tell(

@@ -50,7 +50,7 @@ class PrepareRequest:
         segment = self._segment
         first = segment.machine.turn.counters.steps <= 1
         decisions = [*await self._begin()] if first else []
-        fixed_instructions = segment.conversation.fixed_instructions
+        fixed_instructions = segment.agent.fixed_instructions
         instructions, is_asked = fixed_instructions, first and bool(self._on_start or self._inputs.blocking)
         if not isinstance(segment.agent.instructions, str):
             instructions, is_asked = await self._instructions(), True

@@ -46,7 +46,7 @@ from turnwright.tools.batch_context import NOTHING_DECIDED, BatchContext, Values
 from turnwright.tools.tool import Tool
 from turnwright.transcript.events import OutputDeltaEvent, ResponseRestartedEvent, ToolProgressEvent
 from turnwright.transcript.history import History
-from turnwright.transcript.request_builder import Conversation, settings_in
+from turnwright.transcript.request_builder import Conversation, RequestedOutput, settings_in
 from turnwright.transcript.wording import UNCHECKED, withheld_text
 from turnwright_states import (
     AbortInput,
@@ -131,8 +131,8 @@ class Segment:
             agent,
             history=history,
             transcript=journal.transcript,
-            tools=specs,
-            output=None if self.output is None else self.output.requested,
+            all_tools=specs,
+            output=RequestedOutput() if self.output is None else self.output.requested,
             mode=setup.unpaired,
             show_budget_to_model=setup.show_budget_to_model,
             settings=self._settings(model),

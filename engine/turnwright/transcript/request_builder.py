@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from operator import is_
 from typing import Final, NamedTuple
 
+import msgspec
+
 from turnwright.agent import Agent
 from turnwright.message import Message, ToolSpec
 from turnwright.model.model_settings import ModelSettings
@@ -13,7 +15,7 @@ from turnwright.model.protocol import ModelRequest, OutputFormat
 from turnwright_states import CallModel, Conclude, EndReason, Turn
 from turnwright_states.facts import TurnStarted
 
-from .compaction import Size, compact_history, size_of
+from .compaction import Compactions, Size, compact_history, size_of
 from .history import History, drop_signatures
 from .pairing import Paired, Unpaired, UnpairedError, check_pairing, repair_pairs
 from .transcript import Transcript
@@ -45,10 +47,10 @@ class RequestedOutput(NamedTuple):
 _NO_OUTPUT: Final = RequestedOutput()
 
 
-class Conversation:
+class Conversation(msgspec.Struct, eq=False):
     """Builds the requests of one turn. A request costs the new messages and the copy of a tuple.
 
-    `history` has the messages before the turn, `transcript` those of the turn. Every request carries `tools`, even
+    `history` has the messages before the turn, `transcript` those of the turn. Every request carries `all_tools`, even
     while tools are disabled: providers reject a request without the tools of earlier calls, or with an assistant
     message last. So the texts for one call have the user's role (docs/rules.md#concluding). With
     `show_budget_to_model`, true or a template, each step's call includes what is left of the limits. That text is not
@@ -58,59 +60,32 @@ class Conversation:
     Message numbers count the sent messages, from 0.
     """
 
-    __slots__ = (
-        "_base",
-        "_before",
-        "_compactions",
-        "_conclude_prompt",
-        "_dynamic",
-        "_history",
-        "_mode",
-        "_output",
-        "_paired",
-        "_plain",
-        "_replaced_count",
-        "_show_budget",
-        "_taken_count",
-        "_text",
-        "_tools",
-        "_transcript",
-        "_turn_id",
-        "fixed_instructions",
-        "settings",
-    )
+    agent: Agent
+    history: History
+    transcript: Transcript
+    all_tools: tuple[ToolSpec, ...]
+    output: RequestedOutput = _NO_OUTPUT
+    mode: Unpaired = "repair"
+    show_budget_to_model: bool | str = False
+    settings: ModelSettings | None = None
+    turn_id: str = ""
+    #: The instructions of the last request, and the dynamic ones that they were made of.
+    _text: str = ""
+    _dynamic: str | None = None
+    #: Messages without signatures, by the id of the message that they are made of.
+    _plain: dict[int, tuple[Message, Message]] = {}
+    #: What comes before the closed messages from `_replaced_count` on: the history, or what compactions made of it.
+    _base: tuple[Message, ...] = ()
+    _replaced_count: int = 0
+    _compactions: Compactions = ()
+    #: The instructions, the history and the first `_taken_count` closed messages, without blank ones.
+    _paired: Paired = msgspec.field(default_factory=Paired)
+    _taken_count: int = 0
+    #: The part of the history that is not in `_paired` yet.
+    _before: tuple[Message, ...] = ()
 
-    def __init__(
-        self,
-        agent: Agent,
-        *,
-        history: History,
-        transcript: Transcript,
-        tools: Sequence[ToolSpec],
-        output: RequestedOutput | None = None,
-        mode: Unpaired = "repair",
-        show_budget_to_model: bool | str = False,
-        settings: ModelSettings | None = None,
-        turn_id: str = "",
-    ) -> None:
-        self._conclude_prompt = agent.conclude_prompt
-        #: The instructions, unless they are dynamic.
-        self.fixed_instructions = agent.fixed_instructions
-        self._output = _NO_OUTPUT if output is None else output
-        #: The instructions of the last request.
-        self._text = self.join_prompt(self.fixed_instructions)
-        self._history = history
-        self._transcript = transcript
-        self._tools = tuple(tools)
-        self._mode: Unpaired = mode
-        self._show_budget = show_budget_to_model
-        #: The settings of the turn.
-        self.settings = settings
-        self._turn_id = turn_id
-        #: Messages without signatures, by the id of the message that they are made of.
-        self._plain: dict[int, tuple[Message, Message]] = {}
-        #: The dynamic instructions that `_text` was made of.
-        self._dynamic: str | None = None
+    def __post_init__(self) -> None:
+        self._text = self.join_prompt(self.agent.fixed_instructions)
         self._begin()
 
     @property
@@ -124,28 +99,25 @@ class Conversation:
 
     def join_prompt(self, instructions: str) -> str:
         """Return the instructions with the prompt that asks for the typed answer, if there is one."""
-        return "\n\n".join(filter(None, (instructions, self._output.prompt)))
+        return "\n\n".join(filter(None, (instructions, self.output.prompt)))
 
     def _begin(self) -> None:
         """Begin the sent messages anew. A history was checked before, the messages of a compaction were not."""
-        transcript = self._transcript
-        #: What comes before the closed messages from `_replaced_count` on: the history, or what compactions made of it.
+        transcript = self.transcript
         self._base, self._replaced_count = compact_history(
-            self._history.messages, transcript.closed, transcript.compactions
+            self.history.messages, transcript.closed, transcript.compactions
         )
         self._taken_count, self._compactions = self._replaced_count, transcript.compactions
-        #: The instructions, the history and the first `_taken_count` closed messages, without blank ones.
-        self._paired = Paired((*self._instructions, *(() if self._compactions else self._history.sent_messages)))
-        #: The part of the history that is not in `_paired` yet.
+        self._paired = Paired((*self._instructions, *(() if self._compactions else self.history.sent_messages)))
         self._before = tuple([message for message in self._base if message.says_something]) if self._compactions else ()
 
     def _follow(self) -> None:
         """Begin the sent messages anew if the instructions have changed, or the conversation was compacted."""
-        transcript = self._transcript
+        transcript = self.transcript
         if transcript.instructions is self._dynamic and transcript.compactions is self._compactions:
             return
         self._dynamic = transcript.instructions
-        text = self.join_prompt(self.fixed_instructions if self._dynamic is None else self._dynamic)
+        text = self.join_prompt(self.agent.fixed_instructions if self._dynamic is None else self._dynamic)
         if text != self._text or transcript.compactions is not self._compactions:
             self._text = text
             self._begin()
@@ -159,28 +131,28 @@ class Conversation:
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
         """The tools of the next request."""
-        preparation, tools = self._transcript.prepared, self._tools
+        preparation, tools = self.transcript.prepared, self.all_tools
         if preparation is not None and preparation.tools is not None:
             tools = tuple(tool for tool in tools if tool.name in preparation.tools)
-        return tools if self._output.tool is None else (*tools, self._output.tool)
+        return tools if self.output.tool is None else (*tools, self.output.tool)
 
     @property
     def closed(self) -> tuple[Message, ...]:
         """The messages of the history and of the closed steps, as models are sent them."""
         self._follow()
-        return (*self._base, *self._transcript.closed[self._replaced_count :])
+        return (*self._base, *self.transcript.closed[self._replaced_count :])
 
     @property
     def size(self) -> Size:
         """The size of `messages`. That of a history is known."""
         self._follow()
-        base_size = size_of(self._base) if self._compactions else self._history.size
-        return base_size + size_of((*self._transcript.closed[self._replaced_count :], *self._transcript.open))
+        base_size = size_of(self._base) if self._compactions else self.history.size
+        return base_size + size_of((*self.transcript.closed[self._replaced_count :], *self.transcript.open))
 
     @property
     def messages(self) -> tuple[Message, ...]:
         """The messages of the history and the turn: the argument of a `history_processor`."""
-        return (*self.closed, *self._transcript.open)
+        return (*self.closed, *self.transcript.open)
 
     def request(
         self, action: CallModel | Conclude, turn: Turn, messages: Sequence[Message] | None = None
@@ -192,7 +164,7 @@ class Conversation:
         """
         step = action if isinstance(action, CallModel) else None
         calls = step is not None and step.tools
-        transcript, output = self._transcript, self._output
+        transcript, output = self.transcript, self.output
         if transcript.instructions is not self._dynamic or transcript.compactions is not self._compactions:
             self._follow()
         preparation, settings = transcript.prepared, self.settings
@@ -205,7 +177,7 @@ class Conversation:
             request_messages = self._drop_signatures(model, request_messages)
         return ModelRequest(
             messages=request_messages,
-            tools=self._tools if preparation is None and output.tool is None else self.tools,
+            tools=self.all_tools if preparation is None and output.tool is None else self.tools,
             # Only a call gives a typed answer. While a model thinks, some providers refuse to hold it to one.
             tool_choice="none" if not calls else "auto" if output.tool is None or thinks else "required",
             output=output.format if calls else None,
@@ -216,10 +188,10 @@ class Conversation:
 
     def _drop_signatures(self, model: str | None, messages: Sequence[Message]) -> tuple[Message, ...]:
         """Return the messages without signatures of other models than `model`; None is the turn's."""
-        closed_messages = self._transcript.closed
+        closed_messages = self.transcript.closed
         models = {
             id(closed_messages[place]): name
-            for place, name in self._transcript.step_models.items()
+            for place, name in self.transcript.step_models.items()
             if place < len(closed_messages)
         }
         return tuple(
@@ -236,21 +208,21 @@ class Conversation:
     def _make_call_texts(self, action: CallModel | Conclude, turn: Turn) -> list[Message]:
         """Return the texts for this call alone."""
         if not isinstance(action, CallModel):
-            instruction = conclude_instruction(turn, action.reason, self._conclude_prompt, again=action.second_try)
+            instruction = conclude_instruction(turn, action.reason, self.agent.conclude_prompt, again=action.second_try)
             return [Message.user(instruction)]
         texts: list[Message] = []
         limits = turn.limits
         if not action.tools and limits.concluding == "within" and limits.cap and not limits.allowance:
             # The only step is also the last one: its call concludes.
             again = action.second_try
-            text = conclude_instruction(turn, EndReason.STEP_CAP, self._conclude_prompt, again=again)
+            text = conclude_instruction(turn, EndReason.STEP_CAP, self.agent.conclude_prompt, again=again)
             texts.append(Message.user(text))
         elif action.second_try:
             texts.append(Message.user(prompt("conclude_again").strip()))
-        if self._show_budget and action.tools:
-            template = self._show_budget if isinstance(self._show_budget, str) else None
+        if self.show_budget_to_model and action.tools:
+            template = self.show_budget_to_model if isinstance(self.show_budget_to_model, str) else None
             texts.append(Message.user(budget_text(turn, template)))
-        if (preparation := self._transcript.prepared) is not None:
+        if (preparation := self.transcript.prepared) is not None:
             texts += map(Message.user, preparation.append)
         if action.nudge or action.stall:
             texts.append(Message.user(hint_text(action.stall)))
@@ -259,7 +231,7 @@ class Conversation:
     def _pair_messages(self, messages: Sequence[Message] | None, call_texts: Sequence[Message]) -> tuple[Message, ...]:
         try:
             self._take_in()
-            new = self._transcript.open if messages is None else self._new(messages)
+            new = self.transcript.open if messages is None else self._new(messages)
             if new is not None:
                 return self._paired.followed_by([*[message for message in new if message.says_something], *call_texts])
         except UnpairedError:
@@ -270,17 +242,17 @@ class Conversation:
             *(message for message in candidates if message.says_something),
             *call_texts,
         ]
-        if self._mode == "reject":
+        if self.mode == "reject":
             check_pairing(request_messages)
             return tuple(request_messages)
         request_messages, notes = repair_pairs(request_messages)
         for note in notes:
-            _LOG.warning("turn %s: a request is repaired: %s", self._turn_id, note, extra={"turn": self._turn_id})
+            _LOG.warning("turn %s: a request is repaired: %s", self.turn_id, note, extra={"turn": self.turn_id})
         return tuple(request_messages)
 
     def _take_in(self) -> None:
         """Add the new messages. Raises `UnpairedError`, and adds none, if one does not fit."""
-        closed_messages = self._transcript.closed
+        closed_messages = self.transcript.closed
         new = closed_messages[self._taken_count :]
         self._paired.add([*self._before, *[message for message in new if message.says_something]])
         self._taken_count, self._before = self._taken_count + len(new), ()

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, ClassVar, Final, cast
 
+import msgspec
 from pydantic import JsonValue, ValidationError
 
 from turnwright.agent import Agent
@@ -73,117 +74,74 @@ _CHECK: Final = _NUMBERS[State.CHECK]
 _CONTINUE: Final = _NUMBERS[State.CONTINUE]
 
 
-class Transcript:
+class Transcript(msgspec.Struct, eq=False):
     """Folds facts one by one into `messages`, without the agent's instructions, and into `path`."""
 
-    # fmt: off
-    __slots__ = (
-        "_answered",
-        "_asking_calls",
-        "_before",
-        "_changed_arguments",
-        "_compacting",
-        "_conclusion",
-        "_direct",
-        "_in_review",
-        "_next",
-        "_open",
-        "_path",
-        "_refused",
-        "_results",
-        "_slots",
-        "_start_fact",
-        "_started_calls",
-        "_steers",
-        "_step",
-        "_steps",
-        "_synthesis",
-        "accepted",
-        "asked_at",
-        "broken",
-        "calls",
-        "closed",
-        "compactions",
-        "compacts",
-        "counted",
-        "instructions",
-        "last",
-        "prepared",
-        "refusal",
-        "replied_to",
-        "reply",
-        "sentinel",
-        "step_models",
-        "text",
-        "turn",
-    )
-    # fmt: on
-
-    def __init__(self, turn: Turn | None = None) -> None:
-        self.turn = turn or Turn()
-        #: The turn's final text, once it has ended.
-        self.text = ""
-        #: The reason of the stop, once the turn was stopped.
-        self.sentinel: SentinelPart | None = None
-        #: The messages that are final, for models: one list, which only grows.
-        self.closed: list[Message] = []
-        #: The parts of the open step for models. Those for people are made of its facts when somebody asks.
-        self._open: tuple[AnyPart, ...] = ()
-        #: The facts of the open step, and of each closed one.
-        self._step: StepFacts | None = None
-        self._steps: list[StepFacts] = []
-        #: The tool names of the open batch's calls, by call id, as the model wrote them.
-        self.calls: dict[str, str] = _NOTHING
-        self._results: dict[str, ToolResultPart] = _NOTHING
-        #: The started calls of the open step.
-        self._started_calls: tuple[str, ...] = ()
-        self._steers: tuple[Message, ...] = ()
-        #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
-        self._asking_calls: Mapping[str, str] = _NOTHING
-        #: When each question was asked, in seconds since the epoch, as far as the journal knows it; the last answer.
-        self.asked_at: Mapping[str, float] = _NOTHING
-        self._answered: f.Answered | None = None
-        self._changed_arguments: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
-        #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
-        self._next = 0
-        self._slots: dict[str, int] = _NOTHING
-        #: The slot of the next message before the open step.
-        self._before = 0
-        self._conclusion = ""
-        #: The names of the tools that concluding replies asked for.
-        self._refused: tuple[str, ...] = ()
-        self._synthesis: str | None = None
-        #: Whether the last reply waits for its verdict: nobody may read it before.
-        self._in_review = False
-        #: The last reply, and the dynamic part of the open step's requests, if there is one.
-        self.reply: f.ModelReplied | None = None
-        self.prepared: f.RequestPrepared | None = None
-        #: The models that hooks chose for steps, by the place of the step's reply in the messages.
-        self.step_models: Mapping[int, str] = _NO_MODELS
-        #: The instructions that were sent last, if they are dynamic.
-        self.instructions: str | None = None
-        #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
-        self.accepted: f.Reviewed | None = None
-        #: Each compaction, with the number of closed messages before it.
-        self.compactions: tuple[tuple[f.Compacted, int], ...] = ()
-        #: Whether the open step has begun a compaction, and whether it has not ended.
-        self.compacts = self._compacting = False
-        #: The number of closed messages in the last request that the model replied to; 0 before its first reply. A
-        #: reply in review does not count, because the check of the prompt may not have finished.
-        self.replied_to = 0
-        #: The provider's reason, if it refused the last request for its content; else empty.
-        self.refusal = ""
-        #: The usage of the last request and its reply, if the provider counted it.
-        self.counted: Usage | None = None
-        #: The result that is the turn's answer (`return_direct`).
-        self._direct: str | None = None
-        #: The last fact.
-        self.last: f.Fact | None = None
-        #: The states of `path`, a byte each.
-        self._path = bytearray()
-        self._start_fact: f.TurnStarted | None = None
-        #: Every decision of a rule that went against a call or an answer.
-        self.broken: tuple[Broken, ...] = ()
+    turn: Turn = msgspec.field(default_factory=Turn)
+    #: The turn's final text, once it has ended.
+    text: str = ""
+    #: The reason of the stop, once the turn was stopped.
+    sentinel: SentinelPart | None = None
+    #: The messages that are final, for models: one list, which only grows.
+    closed: list[Message] = []
+    #: The parts of the open step for models. Those for people are made of its facts when somebody asks.
+    _open: tuple[AnyPart, ...] = ()
+    #: The facts of the open step, and of each closed one.
+    _step: StepFacts | None = None
+    _steps: list[StepFacts] = []
+    #: The tool names of the open batch's calls, by call id, as the model wrote them.
+    calls: dict[str, str] = _NOTHING
+    _results: dict[str, ToolResultPart] = _NOTHING
+    #: The started calls of the open step.
+    _started_calls: tuple[str, ...] = ()
+    _steers: tuple[Message, ...] = ()
+    #: The calls that wait for a person, by interrupt, and the arguments that a person gave them.
+    _asking_calls: Mapping[str, str] = _NOTHING
+    #: When each question was asked, in seconds since the epoch, as far as the journal knows it; the last answer.
+    asked_at: Mapping[str, float] = _NOTHING
+    _answered: f.Answered | None = None
+    _changed_arguments: Mapping[str, Mapping[str, JsonValue]] = _NOTHING
+    #: The next slot of the assistant's message in the open batch, and the slots of results by call id.
+    _next: int = 0
+    _slots: dict[str, int] = _NOTHING
+    #: The slot of the next message before the open step.
+    _before: int = 0
+    _conclusion: str = ""
+    #: The names of the tools that concluding replies asked for.
+    _refused: tuple[str, ...] = ()
+    _synthesis: str | None = None
+    #: Whether the last reply waits for its verdict: nobody may read it before.
+    _in_review: bool = False
+    #: The last reply, and the dynamic part of the open step's requests, if there is one.
+    reply: f.ModelReplied | None = None
+    prepared: f.RequestPrepared | None = None
+    #: The models that hooks chose for steps, by the place of the step's reply in the messages.
+    step_models: Mapping[int, str] = _NO_MODELS
+    #: The instructions that were sent last, if they are dynamic.
+    instructions: str | None = None
+    #: The review that accepted the turn's answer: its `output` is the typed answer, if the agent has a type.
+    accepted: f.Reviewed | None = None
+    #: Each compaction, with the number of closed messages before it.
+    compactions: tuple[tuple[f.Compacted, int], ...] = ()
+    #: Whether the open step has begun a compaction, and whether it has not ended.
+    compacts: bool = False
+    _compacting: bool = False
+    #: The number of closed messages in the last request that the model replied to; 0 before its first reply. A
+    #: reply in review does not count, because the check of the prompt may not have finished.
+    replied_to: int = 0
+    #: The provider's reason, if it refused the last request for its content; else empty.
+    refusal: str = ""
+    #: The usage of the last request and its reply, if the provider counted it.
+    counted: Usage | None = None
+    #: The result that is the turn's answer (`return_direct`).
+    _direct: str | None = None
+    #: The last fact.
+    last: f.Fact | None = None
+    #: The states of `path`, a byte each.
+    _path: bytearray = bytearray()
+    _start_fact: f.TurnStarted | None = None
+    #: Every decision of a rule that went against a call or an answer.
+    broken: tuple[Broken, ...] = ()
 
     @classmethod
     def of(cls, facts: Iterable[tuple[int, f.Fact]]) -> "Transcript":

@@ -101,7 +101,7 @@ class Rebuilt:
             self.agent,
             history=self._history,
             transcript=transcript,
-            tools=self.tools,
+            all_tools=self.tools,
             show_budget_to_model=self.show_budget_to_model,
             settings=settings_in(first_fact(self.turn_id, self.journal)),
             turn_id=self.turn_id,
