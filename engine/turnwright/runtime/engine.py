@@ -479,15 +479,34 @@ class Engine(Generic[DepsT]):
                 await tasks.enter_async_context(background_task(self._poll_always, poller))
             await self._runtime.run_worker(stopping)
 
+    @overload
     async def resume(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
-        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         **signature: Unpack[SignatureOptions],
-    ) -> TurnResult[AnyOutT]:
+    ) -> TurnResult: ...
+    @overload
+    async def resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
+    ) -> TurnResult[OutT]: ...
+    async def resume(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
+    ) -> TurnResult:
         """Answer a paused turn, or resume one whose driver is gone, and drive it until it ends or pauses.
 
         `answers` has a text, a bool, or an `Answer` (`reject("why")`) for each interrupt's id. The turn continues once
@@ -504,8 +523,9 @@ class Engine(Generic[DepsT]):
         has the turn.
         """
         fold, supplies = await self._read(turn_id), self._make_supplies(agent, deps)
-        result = await self._resume(fold, answers, supplies, **signature)
-        return cast("TurnResult[AnyOutT]", self._read_typed_output(result, agent or self._registered_agent(fold)))
+        return self._read_typed_output(
+            await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
+        )
 
     async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
@@ -770,7 +790,11 @@ class Engine(Generic[DepsT]):
         need_turn_id(turn_id)
         return await read_events(self._open_store, turn_id, after=after, subagents={} if subagents else None)
 
-    async def get(self, turn_id: str, *, agent: Agent[Never, AnyOutT] | None = None) -> TurnResult[AnyOutT]:
+    @overload
+    async def get(self, turn_id: str) -> TurnResult: ...
+    @overload
+    async def get(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    async def get(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
         """Return a turn's current result. Its `output` has the type of the engine's agent of that name.
 
         An answer that no longer fits the type is returned as JSON, with a warning. With `agent` the result has the type
@@ -780,9 +804,9 @@ class Engine(Generic[DepsT]):
         need_turn_id(turn_id)
         result = await current_result(self._open_store, turn_id)
         if agent is None:
-            return cast("TurnResult[AnyOutT]", await self._typed_by_registry(result))
+            return await self._typed_by_registry(result)
         need_agent_name(turn_id, (await self._open_store.get(turn_id)).agent, agent.name)
-        return cast("TurnResult[AnyOutT]", self._read_typed_output(result, agent))
+        return self._read_typed_output(result, agent)
 
     async def turns(
         self,
@@ -947,17 +971,37 @@ class Engine(Generic[DepsT]):
             partial(self.stream, agent, prompt, deps=deps, subagents=subagents, **options), "stream"
         )
 
+    @overload
     def resume_sync(
         self,
         turn_id: str,
         answers: Answers | None = None,
         *,
-        agent: Agent[DepsT, AnyOutT] | None = None,
         deps: DepsT | NotGiven = NOT_GIVEN,
         **signature: Unpack[SignatureOptions],
-    ) -> TurnResult[AnyOutT]:
+    ) -> TurnResult: ...
+    @overload
+    def resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, OutT],
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
+    ) -> TurnResult[OutT]: ...
+    def resume_sync(
+        self,
+        turn_id: str,
+        answers: Answers | None = None,
+        *,
+        agent: Agent[DepsT, object] | None = None,
+        deps: DepsT | NotGiven = NOT_GIVEN,
+        **signature: Unpack[SignatureOptions],
+    ) -> TurnResult:
         """Do what `resume` does, in a program without an event loop. Raises what `resume` and `run_sync` do."""
-        return self._run(partial(self.resume, turn_id, answers, agent=agent, deps=deps, **signature), "resume(...)")
+        named_agent = {} if agent is None else {"agent": agent}
+        return self._run(partial(self.resume, turn_id, answers, deps=deps, **named_agent, **signature), "resume(...)")
 
     def stream_resume_sync(
         self,
@@ -998,9 +1042,14 @@ class Engine(Generic[DepsT]):
         failure = {} if error is None else {"error": error}
         return self._run(partial(settle, key, *results, **failure, **signature), "settle(...)")
 
-    def get_sync(self, turn_id: str, *, agent: Agent[Never, AnyOutT] | None = None) -> TurnResult[AnyOutT]:
+    @overload
+    def get_sync(self, turn_id: str) -> TurnResult: ...
+    @overload
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, OutT]) -> TurnResult[OutT]: ...
+    def get_sync(self, turn_id: str, *, agent: Agent[Never, object] | None = None) -> TurnResult:
         """Do what `get` does, in a program without an event loop. Raises what `get` and `run_sync` do."""
-        return self._run(partial(self.get, turn_id, agent=agent), "get(...)")
+        named_agent = {} if agent is None else {"agent": agent}
+        return self._run(partial(self.get, turn_id, **named_agent), "get(...)")
 
     def recover_sync(self) -> list[TurnResult]:
         """Do what `recover` does, in a program without an event loop. Raises what `run_sync` does."""
