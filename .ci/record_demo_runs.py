@@ -12,7 +12,7 @@ import msgspec
 from turnwright import Agent, CallView, Engine, Limits, Reject, ToolContext, Usage, before_tool, tool
 from turnwright.model import ModelResponse, ScriptedModel, asks_for
 from turnwright.store import MemoryStore
-from turnwright_audit.trajectories.atif import RunExtra, Trajectory
+from turnwright_audit.trajectories.atif import Extra, Trajectory
 from turnwright_audit.trajectories.journal_run import run_of
 
 TARGET = Path(__file__).parents[1] / "packages" / "audit" / "turnwright_audit" / "demo_runs.jsonl.gz"
@@ -145,7 +145,7 @@ async def record(script: Script, name: str, model: str) -> Trajectory:
     notes = run.run_notes
     notes.run, notes.success = name, success
     notes.limits = notes.spent = notes.hash = None
-    run.extra = RunExtra(turnwright=notes)
+    run.extra = Extra(turnwright=notes)
     run.session_id = run.trajectory_id = run.final_metrics = None
     for step in run.steps:
         step.timestamp = None

@@ -10,11 +10,9 @@ from tests.audit.trajectories.reading import read
 from turnwright_audit.measure import measure
 from turnwright_audit.totals import Totals
 from turnwright_audit.trajectories.atif import (
-    CallExtra,
     CallNotes,
-    ResultExtra,
+    Extra,
     ResultNotes,
-    StepExtra,
     StepMetrics,
     StepNotes,
     TrajectoryStep,
@@ -64,7 +62,7 @@ def test_call_without_result_is_unpaired_unless_terminal_or_unreadable() -> None
     for name in ("lost", "unreadable", "submit"):
         run.call(name, name)
     result = run.result("unreadable", None)
-    result.extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+    result.extra = Extra(turnwright=ResultNotes(unreadable=True))
     run.result("nowhere", "?")
     run.notes.terminal_tools = ["submit"]
     measures = measure(run.finish(), "-")
@@ -78,7 +76,7 @@ def test_call_awaiting_approval_is_not_lost() -> None:
     run = RunBuilder("turnwright", agent="clerk")
     run.reply()
     paid_call = run.call("a", "pay")
-    paid_call.extra = CallExtra(turnwright=CallNotes(state="waiting"))
+    paid_call.extra = Extra(turnwright=CallNotes(state="waiting"))
     measures = measure(run.finish(ending="paused"), "-")
     assert (measures.calls, measures.unpaired, measures.waiting) == (1, 0, 1)
 
@@ -140,7 +138,7 @@ def test_message_to_a_running_turn_opens_no_turn() -> None:
     run = RunBuilder("turnwright", agent="clerk")
     run.user("Go.")
     run.reply("Going.")
-    run.user("Faster.").extra = StepExtra(turnwright=StepNotes(steered=True))
+    run.user("Faster.").extra = Extra(turnwright=StepNotes(steered=True))
     run.reply("Done.")
     measures = measure(run.finish(), "-")
     assert (measures.turns, [turn.steps for turn in measures.measured]) == (1, [2])

@@ -71,9 +71,8 @@ class _Reader:
                         self._note(history.answer(text), _ANSWER)
 
     def _read_message(self, step: TrajectoryStep) -> None:
-        notes = step.extra and step.extra.turnwright
         for history in (self._tree, self._own):
-            note = history.steer if notes and notes.steered else history.message
+            note = history.steer if step.step_notes.steered else history.message
             note(text_of(step.message))
 
     def _read_call(

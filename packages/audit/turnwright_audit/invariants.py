@@ -5,7 +5,7 @@ from typing import Final
 
 from turnwright_audit import traces
 from turnwright_audit.traces import TraceClaim, TurnCheck
-from turnwright_audit.trajectories.atif import ResultNotes, ResultStatus, RunNotes, Trajectory, TrajectoryStep
+from turnwright_audit.trajectories.atif import ResultStatus, RunNotes, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.traced_run import DAMAGE, TracedRun
 from turnwright_states import CallStatus
 
@@ -61,8 +61,7 @@ def events_of(run: Trajectory) -> Iterator[tuple[int, traces.TraceEvent]]:
     for step in run.steps:
         if step.is_copied_context or (not turn and step.source == "system"):
             continue
-        step_notes = step.extra and step.extra.turnwright
-        if step_notes and step_notes.steered and turn:
+        if step.step_notes.steered and turn:
             yield step.step_id, traces.TraceMessage(turn=str(turn), text=text_of(step.message))
             continue
         if step.source == "user" or not turn:
@@ -83,8 +82,7 @@ def _end(turn: str, ending: str) -> traces.TraceTurnEnded:
 
 
 def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces.TraceEvent]:
-    step_notes = step.extra and step.extra.turnwright
-    if step.source == "system" and step_notes and step_notes.error:
+    if step.source == "system" and step.step_notes.error:
         yield traces.TraceModelFailed(turn=turn, cause=text_of(step.message))
     calls = step.tool_calls or ()
     if is_reply(step):
@@ -92,8 +90,8 @@ def _events(step: TrajectoryStep, turn: str, notes: RunNotes) -> Iterator[traces
         yield traces.TraceModelReplied(turn=turn, text=text_of(step.message), calls=traced_calls)
     answered_ids = set()
     common_result = shared_result(step)
-    for result in step.observation.results if step.observation else ():
-        result_notes = (result.extra and result.extra.turnwright) or ResultNotes()
+    for result in step.results:
+        result_notes = result.result_notes
         answered_ids.add(result.source_call_id)
         if result is not common_result and (result.source_call_id is not None or not result_notes.unreadable):
             answers = result.source_call_id or result_notes.orphan_id or "without an id"

@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from turnwright_audit.trajectories.atif import (
     WAITING,
     FinalMetrics,
-    ResultNotes,
     RunNotes,
     Trajectory,
     TrajectoryStep,
@@ -209,10 +208,8 @@ def _count(run: Trajectory, run_measure: RunMeasure) -> None:
             continue
         if is_step(step):
             run_measure.steps += 1
-        step_notes = step.extra and step.extra.turnwright
-        if step_notes:
-            run_measure.failed_requests += step_notes.error
-            run_measure.lost_calls += step_notes.unreadable_calls
+        run_measure.failed_requests += step.step_notes.error
+        run_measure.lost_calls += step.step_notes.unreadable_calls
         _pair(step, late, run_measure, notes.terminal_tools or (), cut=notes.cut and step is last)
     _spend(run, run_measure)
 
@@ -222,8 +219,8 @@ def _pair(
 ) -> None:
     """Count the calls of a step, and what became of them."""
     unreadable_by_id: dict[str, bool] = {}
-    for result in step.observation.results if step.observation else ():
-        notes = (result.extra and result.extra.turnwright) or ResultNotes()
+    for result in step.results:
+        notes = result.result_notes
         if result.source_call_id is None:
             run_measure.orphans += notes.orphan_id is not None and not notes.unreadable
         else:
@@ -240,7 +237,7 @@ def _pair(
             run_measure.terminal += 1
         elif cut:
             run_measure.unreadable += 1
-        elif call.extra and call.extra.turnwright and call.extra.turnwright.state == WAITING:
+        elif call.call_notes.state == WAITING:
             run_measure.waiting += 1
         else:
             run_measure.unpaired += 1
@@ -296,24 +293,16 @@ def _answers(run: Trajectory) -> bool:
 
 
 def _last_seen(run: Trajectory, notes: RunNotes) -> str:
-    last = next((step for step in reversed(run.steps) if step.source != "system" or _failed(step)), None)
+    last = next((step for step in reversed(run.steps) if step.source != "system" or step.step_notes.error), None)
     if last is None:
         return "empty"
     if last.source == "system":
         return "model error"
     if last.source == "user":
         return "message without a reply"
-    hosted = {
-        result.source_call_id
-        for result in (last.observation.results if last.observation else ())
-        if result.extra and result.extra.turnwright and result.extra.turnwright.hosted
-    }
+    hosted = {result.source_call_id for result in last.results if result.result_notes.hosted}
     if not last.tool_calls or (last.message and hosted.issuperset(call.tool_call_id for call in last.tool_calls)):
         return _ANSWERED
     if any(call.function_name in (notes.terminal_tools or ()) for call in last.tool_calls):
         return _TERMINAL
     return "after a tool call"
-
-
-def _failed(step: TrajectoryStep) -> bool:
-    return bool(step.extra and step.extra.turnwright and step.extra.turnwright.error)

@@ -10,7 +10,6 @@ from msgspec import Struct
 from turnwright_audit.trajectories.atif import (
     Content,
     ContentPart,
-    ResultNotes,
     StepMetrics,
     Trajectory,
     TrajectoryCall,
@@ -84,7 +83,7 @@ def turns_of(run: Trajectory) -> Iterator[list[AuditStep]]:
         if step.is_copied_context:
             continue
         if step.source == "user":
-            if step.extra and step.extra.turnwright and step.extra.turnwright.steered:
+            if step.step_notes.steered:
                 continue
             if has_opened or turn:
                 yield turn
@@ -103,28 +102,23 @@ def is_reply(step: TrajectoryStep) -> bool:
 
 def is_step(step: TrajectoryStep) -> bool:
     """Whether the step is a reply that a limit of steps counts."""
-    notes = step.extra and step.extra.turnwright
-    return is_reply(step) and not (notes and notes.conclusion)
+    return is_reply(step) and not step.step_notes.conclusion
 
 
 def shared_result(step: TrajectoryStep) -> TrajectoryResult | None:
     """Return the result that other programs give to all calls of a step together, as that of no call."""
-    for result in step.observation.results if step.observation else ():
-        notes = (result.extra and result.extra.turnwright) or ResultNotes()
-        if result.source_call_id is None and notes.orphan_id is None:
-            return result
-    return None
+    shared = (result for result in step.results if result.source_call_id is None)
+    return next((result for result in shared if result.result_notes.orphan_id is None), None)
 
 
 def late_results(run: Trajectory) -> dict[str, TrajectoryResult]:
     """Return the results that other programs write at another step than that of their call, by its id."""
     late: dict[str, TrajectoryResult] = {}
     for step in run.steps:
-        if step.observation is not None:
-            own_ids = {call.tool_call_id for call in step.tool_calls or ()}
-            for result in step.observation.results:
-                if result.source_call_id is not None and result.source_call_id not in own_ids:
-                    late.setdefault(result.source_call_id, result)
+        own_ids = {call.tool_call_id for call in step.tool_calls or ()} if step.observation else set()
+        for result in step.results:
+            if result.source_call_id is not None and result.source_call_id not in own_ids:
+                late.setdefault(result.source_call_id, result)
     return late
 
 
@@ -133,7 +127,7 @@ def calls_of(
 ) -> Iterator[tuple[TrajectoryCall, TrajectoryResult | None]]:
     """Yield the calls of a step with their results. `late` has those of other steps."""
     results: dict[str | None, TrajectoryResult] = {}
-    for result in step.observation.results if step.observation else ():
+    for result in step.results:
         results.setdefault(result.source_call_id, result)
     common_result = shared_result(step)
     for call in step.tool_calls or ():
@@ -153,8 +147,7 @@ def _step(number: int, step: TrajectoryStep, late: Mapping[str, TrajectoryResult
 
 
 def _call(call: TrajectoryCall, result: TrajectoryResult | None) -> AuditCall:
-    notes = call.extra and call.extra.turnwright
-    raw = notes.arguments_raw if notes else None
+    raw = call.call_notes.arguments_raw
     key = call_key(call.function_name, call.arguments if raw is None else None, raw or "", None)
     text = text_of(result.content) if result else ""
     exact = blake2b(text.encode(errors="replace"), digest_size=8).digest() if result else b""
@@ -165,9 +158,8 @@ def status_of(result: TrajectoryResult | None, text: str) -> str | None:
     """Return the status of a result, from its text where the recording does not say it; None without a result."""
     if result is None:
         return None
-    notes = result.extra and result.extra.turnwright
-    if notes and notes.status:
-        return notes.status
+    if status := result.result_notes.status:
+        return status
     return "error" if text[:_LONGEST_BEGINNING].lstrip().lower().startswith(_ERRORS) else "ok"
 
 

@@ -33,12 +33,8 @@ _OVERLAP: Final = 200
 
 def count_calls(run: Trajectory) -> int:
     """Return the calls of a run and of its sub-agents, those that could not be read included."""
-    count = 0
-    for trajectory in run.every():
-        for step in trajectory.steps:
-            step_notes = step.extra and step.extra.turnwright
-            count += len(step.tool_calls or ()) + (step_notes.unreadable_calls if step_notes else 0)
-    return count
+    steps = (step for trajectory in run.every() for step in trajectory.steps)
+    return sum(len(step.tool_calls or ()) + step.step_notes.unreadable_calls for step in steps)
 
 
 def misread(recording: Recording, calls: int) -> str:

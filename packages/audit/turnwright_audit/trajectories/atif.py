@@ -5,7 +5,7 @@ meaning of the format. What it cannot express is in `extra.turnwright`.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +29,15 @@ class _Object(Struct, omit_defaults=True, kw_only=True):
 
     The format demands a few fields that may be empty. A factory that is not a type makes msgspec write them.
     """
+
+
+N = TypeVar("N")
+
+
+class Extra(_Object, Generic[N]):
+    """The `extra` of an object of the format: our notes on it."""
+
+    turnwright: N | None = None
 
 
 class MediaSource(_Object):
@@ -59,12 +68,6 @@ class CallNotes(_Object):
     state: str | None = None
 
 
-class CallExtra(_Object):
-    """The `extra` of a call."""
-
-    turnwright: CallNotes | None = None
-
-
 def _no_arguments() -> dict[str, JsonValue]:
     return {}
 
@@ -75,7 +78,18 @@ class TrajectoryCall(_Object):
     tool_call_id: str
     function_name: str
     arguments: dict[str, JsonValue] = msgspec.field(default_factory=_no_arguments)
-    extra: CallExtra | None = None
+    extra: Extra[CallNotes] | None = None
+
+    @property
+    def call_notes(self) -> CallNotes:
+        """The notes on the call; empty ones if it has none."""
+        return (self.extra and self.extra.turnwright) or CallNotes()
+
+    def note(self) -> CallNotes:
+        """Return the notes on the call, to change them."""
+        notes = self.call_notes
+        self.extra = Extra(turnwright=notes)
+        return notes
 
 
 class ResultNotes(_Object):
@@ -95,12 +109,6 @@ class ResultNotes(_Object):
     hosted: bool = False
 
 
-class ResultExtra(_Object):
-    """The `extra` of a result."""
-
-    turnwright: ResultNotes | None = None
-
-
 class SubagentRef(_Object):
     """A reference from a result to the trajectory of the sub-agent that made it."""
 
@@ -115,7 +123,12 @@ class TrajectoryResult(_Object):
     source_call_id: str | None = None
     content: Content | None = None
     subagent_trajectory_ref: list[SubagentRef] | None = None
-    extra: ResultExtra | None = None
+    extra: Extra[ResultNotes] | None = None
+
+    @property
+    def result_notes(self) -> ResultNotes:
+        """The notes on the result; empty ones if it has none."""
+        return (self.extra and self.extra.turnwright) or ResultNotes()
 
 
 class Observation(_Object):
@@ -160,12 +173,6 @@ class StepNotes(_Object):
     conclusion: bool = False
 
 
-class StepExtra(_Object):
-    """The `extra` of a step."""
-
-    turnwright: StepNotes | None = None
-
-
 class TrajectoryStep(_Object):
     """A user message, a model reply with its calls and their results, or an event of the system."""
 
@@ -180,7 +187,23 @@ class TrajectoryStep(_Object):
     metrics: StepMetrics | None = None
     llm_call_count: int | None = None
     is_copied_context: bool | None = None
-    extra: StepExtra | None = None
+    extra: Extra[StepNotes] | None = None
+
+    @property
+    def step_notes(self) -> StepNotes:
+        """The notes on the step; empty ones if it has none."""
+        return (self.extra and self.extra.turnwright) or StepNotes()
+
+    def note(self) -> StepNotes:
+        """Return the notes on the step, to change them."""
+        notes = self.step_notes
+        self.extra = Extra(turnwright=notes)
+        return notes
+
+    @property
+    def results(self) -> list[TrajectoryResult]:
+        """The results at the step."""
+        return self.observation.results if self.observation else []
 
 
 class FinalMetrics(_Object):
@@ -222,12 +245,6 @@ class RunNotes(_Object):
     hash: str | None = None
 
 
-class RunExtra(_Object):
-    """The `extra` of a trajectory."""
-
-    turnwright: RunNotes | None = None
-
-
 class Trajectory(_Object):
     """One recorded run of an agent. `steps` are numbered from 1."""
 
@@ -240,12 +257,18 @@ class Trajectory(_Object):
     final_metrics: FinalMetrics | None = None
     continued_trajectory_ref: str | None = None
     subagent_trajectories: "list[Trajectory] | None" = None
-    extra: RunExtra | None = None
+    extra: Extra[RunNotes] | None = None
 
     @property
     def run_notes(self) -> RunNotes:
         """The notes of the run; empty ones if it has none."""
         return (self.extra and self.extra.turnwright) or RunNotes()
+
+    def note(self) -> RunNotes:
+        """Return the notes of the run, to change them."""
+        notes = self.run_notes
+        self.extra = Extra(turnwright=notes)
+        return notes
 
     def every(self) -> "Iterator[Trajectory]":
         """Yield this run and the runs of its sub-agents, at every depth."""

@@ -17,20 +17,15 @@ from turnwright.model.protocol import MAX_CALL_ID
 from .atif import (
     VERSION,
     WAITING,
-    CallExtra,
-    CallNotes,
     Content,
+    Extra,
     FinalMetrics,
     Observation,
-    ResultExtra,
     ResultNotes,
     ResultStatus,
-    RunExtra,
     RunNotes,
     Source,
-    StepExtra,
     StepMetrics,
-    StepNotes,
     SubagentRef,
     Trajectory,
     TrajectoryAgent,
@@ -78,7 +73,7 @@ class RunBuilder:
             agent=TrajectoryAgent(name=agent or _UNKNOWN, version=version or _UNKNOWN, model_name=model),
             session_id=session,
             trajectory_id=id,
-            extra=RunExtra(turnwright=self.notes),
+            extra=Extra(turnwright=self.notes),
         )
         self._latest: TrajectoryStep | None = None
         self._calls: dict[str, deque[_Asked]] = {}
@@ -107,7 +102,7 @@ class RunBuilder:
         """Add an event of the system: its prompt, or (`error`) a failed or retried request to the model."""
         step = self._add("system", message, at)
         if error:
-            step.extra = StepExtra(turnwright=StepNotes(error=True))
+            step.note().error = True
         return step
 
     def reply(
@@ -125,7 +120,7 @@ class RunBuilder:
         step.model_name, step.reasoning_content, step.metrics = model, reasoning or None, metrics
         step.llm_call_count = 1
         if stop_reason:
-            step.extra = StepExtra(turnwright=StepNotes(stop_reason=stop_reason))
+            step.note().stop_reason = stop_reason
         return step
 
     def call(
@@ -150,7 +145,7 @@ class RunBuilder:
         call = TrajectoryCall(tool_call_id=own_id, function_name=name)
         call.arguments, raw = _object(arguments)
         if raw is not None:
-            call.extra = CallExtra(turnwright=CallNotes(arguments_raw=raw))
+            call.note().arguments_raw = raw
         if step.tool_calls is None:
             step.tool_calls = []
         step.tool_calls.append(call)
@@ -192,7 +187,7 @@ class RunBuilder:
             source_call_id=open_call and open_call.call.tool_call_id,
             content=content,
             subagent_trajectory_ref=[subagent] if subagent else None,
-            extra=ResultExtra(turnwright=notes),
+            extra=Extra(turnwright=notes),
         )
         if open_call is None:
             self._orphans.append(_Orphan(step, result, notes))
@@ -209,16 +204,14 @@ class RunBuilder:
             orphan.notes.unreadable = orphan.notes.orphan_id in ids
         for own_id, open_call in tuple(self._open.items()):
             if open_call.id in ids:
-                self.result(own_id, None).extra = ResultExtra(turnwright=ResultNotes(unreadable=True))
+                self.result(own_id, None).extra = Extra(turnwright=ResultNotes(unreadable=True))
 
     def mark_waiting(self, tools: Collection[str]) -> None:
         """Mark calls of tools that ask a person as waiting, if the run ends with them. Call it behind the last step."""
         for open_call in self._open.values():
             call = open_call.call
             if open_call.step is self.steps[-1] and call.function_name in tools:
-                call.extra = call.extra or CallExtra()
-                call.extra.turnwright = call.extra.turnwright or CallNotes()
-                call.extra.turnwright.state = WAITING
+                call.note().state = WAITING
 
     def subagent(self, run: Trajectory) -> None:
         """Add the run of a sub-agent. It must have a `trajectory_id`."""
@@ -258,9 +251,7 @@ class RunBuilder:
             open_call = self._take(notes.orphan_id) if self._calls.get(notes.orphan_id or "") else None
             if open_call is not None and step.observation is not None:
                 self._orphans.remove(orphan)
-                other_results = [
-                    other_result for other_result in step.observation.results if other_result is not result
-                ]
+                other_results = [candidate for candidate in step.results if candidate is not result]
                 step.observation = Observation(results=other_results) if other_results else None
                 result.source_call_id = open_call.call.tool_call_id
                 notes.orphan_id, notes.unreadable = None, False

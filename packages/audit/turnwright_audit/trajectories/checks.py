@@ -60,7 +60,7 @@ def _pairing(run: Trajectory) -> Iterator[Finding]:
         for call in own_ids:
             if call_counts[call] > 1:
                 yield Finding("duplicate call id", step.step_id, call)
-        for result in step.observation.results if step.observation else ():
+        for result in step.results:
             call_id = result.source_call_id
             if call_id is None:
                 continue
@@ -74,7 +74,7 @@ def _pairing(run: Trajectory) -> Iterator[Finding]:
 
 
 def _references(step: TrajectoryStep, known_ids: set[str]) -> Iterator[Finding]:
-    for result in step.observation.results if step.observation else ():
+    for result in step.results:
         for reference in result.subagent_trajectory_ref or ():
             referenced_id = reference.trajectory_id
             if referenced_id not in known_ids and reference.trajectory_path is None and reference.session_id is None:

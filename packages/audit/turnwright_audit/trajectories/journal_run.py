@@ -20,10 +20,8 @@ from turnwright_states.payload import thaw
 
 from .atif import (
     WAITING,
-    CallExtra,
-    CallNotes,
+    Extra,
     ResultStatus,
-    StepExtra,
     StepMetrics,
     StepNotes,
     SubagentRef,
@@ -130,7 +128,7 @@ class _JournalRun:
             case f.AttemptFailed(attempt=attempt, cause=cause):
                 words = f"{cause}: {fact.message}" if fact.message else str(cause)
                 step = self.builder.system(words, at=self.at, error=True)
-                step.extra = StepExtra(turnwright=StepNotes(turn_id=self.turn, attempt=attempt, error=True))
+                step.extra = Extra(turnwright=StepNotes(turn_id=self.turn, attempt=attempt, error=True))
                 self.attempt = attempt + 1
             case f.CallStarted(call=call):
                 self.tool_calls += call not in self.started
@@ -149,7 +147,7 @@ class _JournalRun:
                 self.builder.system(f"The conversation was compacted. {words}".strip(), at=self.at)
             case f.MessageAdded(text=text):
                 step = self.builder.user(text, at=self.at)
-                step.extra = StepExtra(turnwright=StepNotes(turn_id=self.turn, steered=True))
+                step.extra = Extra(turnwright=StepNotes(turn_id=self.turn, steered=True))
             case f.Stopping(reason=reason):
                 self.builder.system(f"A limit was reached: {reason}", at=self.at)
                 self.attempt, self.clock = 1, None
@@ -188,15 +186,15 @@ class _JournalRun:
         model = self.builder.trajectory.agent.model_name
         step = self.builder.reply(text, at=self.at, model=model, reasoning=reasoning, metrics=metrics)
         notes = StepNotes(turn_id=self.turn, attempt=self.attempt, stop_reason=finish or None)
-        step.extra = StepExtra(turnwright=notes)
+        step.extra = Extra(turnwright=notes)
         self.attempt = 1
         self.steps += 1
         return step
 
     def _mark_conclusion(self, step: TrajectoryStep) -> None:
         """Mark a reply that is not counted as a step, if none is kept for it (docs/rules.md#steps)."""
-        if not self.keeps_step and step.extra is not None and step.extra.turnwright is not None:
-            step.extra.turnwright.conclusion = True
+        if not self.keeps_step:
+            step.note().conclusion = True
             self.steps -= 1
         self.keeps_step = False
 
@@ -219,8 +217,7 @@ class _JournalRun:
         start, end = self.started.get(fact.call), self._time(fact)
         below = self._below(fact.call)
         result = self.builder.result(fact.call, fact.result, status=status, started=start, ended=end, subagent=below)
-        if result.extra is not None and result.extra.turnwright is not None:
-            result.extra.turnwright.unreadable = self.damaged and call is None
+        result.result_notes.unreadable = self.damaged and call is None
 
     def _below(self, call: str) -> SubagentRef | None:
         """Add the run of the sub-agent that a call ran."""
@@ -239,10 +236,7 @@ class _JournalRun:
             is_refused = call in self.calls and self.calls[call].refused
             state = "started" if call in self.started else "not started"
             state = "refused" if is_refused else WAITING if call in self.waiting else state
-            trajectory_call = self.trajectory_calls[call]
-            trajectory_call.extra = trajectory_call.extra or CallExtra()
-            trajectory_call.extra.turnwright = trajectory_call.extra.turnwright or CallNotes()
-            trajectory_call.extra.turnwright.state = state
+            self.trajectory_calls[call].note().state = state
             self._below(call)
 
     def _end_review(self, fact: f.Reviewed) -> None:

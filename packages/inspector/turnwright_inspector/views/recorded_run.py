@@ -8,9 +8,7 @@ from turnwright.message import ToolCallPart, ToolResultPart
 from turnwright_audit.measure import RunMeasure
 from turnwright_audit.rounds import calls_of, shared_result, text_of
 from turnwright_audit.trajectories.atif import (
-    CallNotes,
     StepMetrics,
-    StepNotes,
     Trajectory,
     TrajectoryStep,
 )
@@ -164,7 +162,6 @@ def _lines(
     run: Trajectory, window: Window, titles: Mapping[int, str], numbers: Mapping[str, int]
 ) -> Iterator[RecordedLine]:
     for number, step in enumerate(run.steps[window.part], start=window.first):
-        notes = (step.extra and step.extra.turnwright) or StepNotes()
         metrics = step.metrics or StepMetrics()
         yield RecordedLine(
             number=number,
@@ -178,29 +175,29 @@ def _lines(
             tokens=(metrics.prompt_tokens or 0) + (metrics.completion_tokens or 0),
             cost=metrics.cost_usd or 0.0,
             model=step.model_name or "",
-            error=notes.error,
+            error=step.step_notes.error,
             copied=bool(step.is_copied_context),
         )
 
 
 def _calls(step: TrajectoryStep, numbers: Mapping[str, int]) -> Iterator[RecordedCall]:
     for call, result in calls_of(step):
-        notes = (call.extra and call.extra.turnwright) or CallNotes()
         part = ToolCallPart(id=call.tool_call_id, name=call.function_name, arguments=call.arguments)
         result_part = None
         status = STATUSES.get(notes_of(result).status or "", "")
         if result is not None:
             result_part = ToolResultPart(call=part.id, name=part.name, text=text_of(result.content))
-        row = replace(call_row(part, result_part, None, {}), status=status or "open", raw=notes.arguments_raw or "")
+        row = replace(
+            call_row(part, result_part, None, {}), status=status or "open", raw=call.call_notes.arguments_raw or ""
+        )
         yield RecordedCall(row, status or ("no result recorded" if result is None else ""), inner_of(result, numbers))
 
 
 def _orphans(step: TrajectoryStep) -> Sequence[str]:
     call_ids = {call.tool_call_id for call in step.tool_calls or ()}
     common_result = shared_result(step) if call_ids else None
-    results = step.observation.results if step.observation else ()
     return [
         text_of(result.content)
-        for result in results
+        for result in step.results
         if result.source_call_id not in call_ids and result is not common_result
     ]

@@ -14,10 +14,8 @@ from turnwright.privacy.redaction import redactor
 from turnwright.store.summaries import ToolCalls
 from turnwright_audit.rounds import calls_of, is_reply, is_step, read_count, text_of
 from turnwright_audit.trajectories.atif import (
-    CallNotes,
     ResultNotes,
     StepMetrics,
-    StepNotes,
     Trajectory,
     TrajectoryCall,
     TrajectoryResult,
@@ -49,7 +47,7 @@ def inner_of(result: TrajectoryResult | None, numbers: Mapping[str, int]) -> int
 
 def notes_of(result: TrajectoryResult | None) -> ResultNotes:
     """Return the notes on a result; empty ones if there are none."""
-    return (result and result.extra and result.extra.turnwright) or ResultNotes()
+    return ResultNotes() if result is None else result.result_notes
 
 
 def recorded_steps(run: Trajectory, numbers: Mapping[str, int]) -> tuple[Step, ...]:
@@ -109,9 +107,7 @@ class _Reading:
     def __init__(self, run: Trajectory, numbers: Mapping[str, int]) -> None:
         self.steps: list[Step] = []
         self._numbers = numbers
-        results = [
-            notes_of(result) for step in run.steps for result in (step.observation.results if step.observation else ())
-        ]
+        results = [result.result_notes for step in run.steps for result in step.results]
         #: Whether the time of a reply is when it was complete.
         self._complete = any(result.ended_at for result in results) and not any(result.started_at for result in results)
         self._now = 0.0
@@ -120,9 +116,8 @@ class _Reading:
 
     def take(self, line: int, step: TrajectoryStep) -> None:
         """Take in the next entry."""
-        notes = (step.extra and step.extra.turnwright) or StepNotes()
         before = self._now
-        is_idle = step.source == "user" and not notes.steered
+        is_idle = step.source == "user" and not step.step_notes.steered
         self._advance(seconds_of(step.timestamp), idle=is_idle)
         if not self._complete and self.steps and not is_idle:
             self.steps[-1].ended = max(self.steps[-1].ended, self._now)
@@ -161,18 +156,14 @@ class _Reading:
             messages=messages,
         )
         if self._complete:
-            for result in step.observation.results if step.observation else ():
-                self._advance(seconds_of(notes_of(result).ended_at))
+            for result in step.results:
+                self._advance(seconds_of(result.result_notes.ended_at))
         return new_step
 
     def _call(self, name: str, line: int, call: TrajectoryCall, result: TrajectoryResult | None) -> StepCall:
         notes = notes_of(result)
-        call_made = f.CallMade(
-            id=name,
-            name=call.function_name,
-            arguments=call.arguments,
-            raw=((call.extra and call.extra.turnwright) or CallNotes()).arguments_raw or "",
-        )
+        raw = call.call_notes.arguments_raw or ""
+        call_made = f.CallMade(id=name, name=call.function_name, arguments=call.arguments, raw=raw)
         inner = inner_of(result, self._numbers)
         step_call = StepCall(call_made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
         if result is not None:

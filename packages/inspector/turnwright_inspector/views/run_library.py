@@ -327,7 +327,7 @@ def _texts(run: Trajectory) -> Iterator[str]:
             for call in step.tool_calls or ():
                 arguments = redactor().hide_fields(call.arguments)
                 yield f"{call.function_name} {json.dumps(arguments, ensure_ascii=False)}"
-            yield from (text_of(result.content) for result in (step.observation.results if step.observation else ()))
+            yield from (text_of(result.content) for result in step.results)
 
 
 def _encode(run: Trajectory) -> bytes:

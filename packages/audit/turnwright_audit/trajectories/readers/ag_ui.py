@@ -12,14 +12,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_text
-from turnwright_audit.trajectories.atif import (
-    ResultNotes,
-    StepExtra,
-    StepMetrics,
-    StepNotes,
-    Trajectory,
-    TrajectoryStep,
-)
+from turnwright_audit.trajectories.atif import StepMetrics, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.shapes import BROKEN, read_json
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError
@@ -297,7 +290,7 @@ class _Thread:
         status = event.metadata.get("status") if isinstance(event.metadata, Mapping) else None
         is_open = message_id in self.builder.open_calls
         result = self.builder.result(message_id or None, content_of(event.content), ended=time_of(event))
-        notes = (result.extra and result.extra.turnwright) or ResultNotes()
+        notes = result.result_notes
         notes.status = "error" if status == "error" else "denied" if status in {"denied", "rejected"} else None
         notes.unreadable = not is_open and self._unreadable > 0
         self._reply = None
@@ -314,14 +307,9 @@ class _Thread:
         arguments = "".join(call.arguments)
         incomplete = is_broken_off and read_json(arguments.encode(errors="replace")) is None
         if incomplete or call.unreadable != self._unreadable:
-            self._lose(call.step)
+            call.step.note().unreadable_calls += 1
         else:
             self.builder.call(message_id or None, call.name, arguments, step=call.step)
-
-    def _lose(self, step: TrajectoryStep) -> None:
-        notes = (step.extra and step.extra.turnwright) or StepNotes()
-        notes.unreadable_calls += 1
-        step.extra = StepExtra(turnwright=notes)
 
     def _answer(self, call: str, content: str) -> None:
         if call in self.builder.open_calls:

@@ -6,16 +6,7 @@ from typing import Final
 import msgspec
 
 from turnwright.model.http.json_text import whole_object
-from turnwright_audit.trajectories.atif import (
-    VERSION,
-    RunExtra,
-    RunNotes,
-    StepExtra,
-    StepNotes,
-    Trajectory,
-    TrajectoryAgent,
-    TrajectoryStep,
-)
+from turnwright_audit.trajectories.atif import VERSION, Trajectory, TrajectoryAgent, TrajectoryStep
 from turnwright_audit.trajectories.shapes import BROKEN, Shape
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
@@ -62,8 +53,7 @@ class _Trajectories(Shape[list[Trajectory]]):
         run.steps = [step for step in steps_read if step is not None]
         below = map(self._read_one, inner) if isinstance(inner, list) else ()
         run.subagent_trajectories = [subagent for subagent in below if subagent is not None] or None
-        notes = _notes(run)
-        notes.unreadable_lines += len(steps_read) - len(run.steps)
+        run.note().unreadable_lines += len(steps_read) - len(run.steps)
         if not run.steps:
             run.steps.append(TrajectoryStep(step_id=1, source="system"))
         return run
@@ -78,9 +68,7 @@ def _read_step(value: object) -> TrajectoryStep | None:
     fitting = [_fit_call(call, f"call_{value.get('step_id')}_{number}") for number, call in enumerate(calls, 1)]
     step = _STEP.convert({**value, "tool_calls": fitting or None})
     if step is not None and (missing_count := len(calls) - len(step.tool_calls or ())):
-        step.extra = step.extra or StepExtra()
-        step.extra.turnwright = step.extra.turnwright or StepNotes()
-        step.extra.turnwright.unreadable_calls += missing_count
+        step.note().unreadable_calls += missing_count
     return step
 
 
@@ -115,15 +103,8 @@ def read(recording: Recording) -> Iterator[Trajectory]:
     return values.noted((_add_notes(run) for value in values for run in value), "no trajectory in it could be read")
 
 
-def _notes(run: Trajectory) -> RunNotes:
-    """Return the notes of a run, which a trajectory of another program has not."""
-    run.extra = run.extra or RunExtra()
-    run.extra.turnwright = run.extra.turnwright or RunNotes()
-    return run.extra.turnwright
-
-
 def _add_notes(run: Trajectory) -> Trajectory:
-    notes = _notes(run)
+    notes = run.note()
     if notes.format is None:
         notes.terminal_tools = _TERMINAL
     notes.format = NAME

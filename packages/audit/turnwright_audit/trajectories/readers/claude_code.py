@@ -13,14 +13,7 @@ from msgspec import Struct, field
 from pydantic import JsonValue
 
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
-from turnwright_audit.trajectories.atif import (
-    StepExtra,
-    StepMetrics,
-    StepNotes,
-    SubagentRef,
-    Trajectory,
-    TrajectoryStep,
-)
+from turnwright_audit.trajectories.atif import StepMetrics, SubagentRef, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.readers.anthropic_blocks import (
     INTERRUPTED,
@@ -351,7 +344,7 @@ class _Thread:
     def steer(self, text: str, record: _Record) -> None:
         """Add a message of the user to a turn that runs."""
         if text.strip() and not is_notice(text):
-            self.run.user(text, at=record.timestamp).extra = StepExtra(turnwright=StepNotes(steered=True))
+            self.run.user(text, at=record.timestamp).note().steered = True
 
     def system(self, record: _Record) -> None:
         """Add an event of the program: a failed request, or a conversation made shorter."""
@@ -402,7 +395,7 @@ class _Thread:
             step.metrics.cost_usd = record.cost
         self.ending = message.stop_reason
         if message.stop_reason:
-            step.extra = StepExtra(turnwright=StepNotes(stop_reason=message.stop_reason))
+            step.note().stop_reason = message.stop_reason
         return step
 
     def result(self, block: Block, at: str | None, subagent: SubagentRef | None, *, hosted: bool = False) -> None:

@@ -12,7 +12,7 @@ from typing_extensions import override
 from turnwright.model.http.reply_builder import Builder
 from turnwright.model.http.text_buffer import TooLargeError
 from turnwright.model.protocol import ModelResponse, ResponseToolCall
-from turnwright_audit.trajectories.atif import StepExtra, StepMetrics, StepNotes, TrajectoryStep
+from turnwright_audit.trajectories.atif import StepMetrics, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
 from turnwright_audit.trajectories.source import WHOLE
 
@@ -107,9 +107,7 @@ def count_unreadable_call(run: RunBuilder, step: TrajectoryStep, call_id: str) -
     """Note that a reply has a call that could not be read, with its id if it has one."""
     if call_id:
         run.lose_call(call_id)
-    step.extra = step.extra or StepExtra()
-    step.extra.turnwright = step.extra.turnwright or StepNotes()
-    step.extra.turnwright.unreadable_calls += 1
+    step.note().unreadable_calls += 1
 
 
 def metrics_of(reply: ModelResponse) -> StepMetrics | None:

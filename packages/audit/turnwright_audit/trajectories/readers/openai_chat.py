@@ -265,9 +265,7 @@ def _key(message: Message) -> tuple[object, ...]:
 
 
 def _stop_reason(chat: Chat) -> str | None:
-    step = chat.run.steps[-1]
-    notes = step.extra and step.extra.turnwright
-    return notes.stop_reason if notes else None
+    return chat.run.steps[-1].step_notes.stop_reason
 
 
 def _tau_ending(last: Message, chat: Chat) -> str | None:

@@ -16,8 +16,6 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import (
     ResultStatus,
-    StepExtra,
-    StepNotes,
     SubagentRef,
     Trajectory,
     TrajectoryCall,
@@ -230,7 +228,7 @@ class _Scope:
         )
         if span.error is not None:
             step.message = step.message or span.error
-            step.extra = StepExtra(turnwright=StepNotes(stop_reason=finish or None, error=True))
+            step.note().error = True
         calls = [call for message in reply for call in message.calls]
         for call in calls:
             self._call(call.id, call.name, call.arguments)
