@@ -23,7 +23,7 @@ from turnwright_audit.measure import RunMeasure, measure
 from turnwright_audit.outcomes import Outcomes
 from turnwright_audit.totals import Tally, Totals
 from turnwright_audit.trajectories.archives import Problem
-from turnwright_audit.trajectories.files import Run, find, runs_of
+from turnwright_audit.trajectories.files import Run, Runs, find
 
 _HERE: Final = Path(__file__).parent
 _DOCS: Final = _HERE.parent / "docs"
@@ -99,7 +99,7 @@ def gather(folder: Path, outcomes: Outcomes | None) -> Evidence:
     measured = {}
     for dataset in datasets():
         files = list(find([folder / dataset.folder]))
-        reading = runs_of(files)
+        reading = Runs(files)
         totals = Totals()
         start = time.process_time()
         for run in _measured(reading, dataset, outcomes):

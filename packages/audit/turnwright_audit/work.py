@@ -17,7 +17,7 @@ import msgspec
 
 from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
-from turnwright_audit.trajectories.files import STDIN, FoundFile, find, runs_of
+from turnwright_audit.trajectories.files import STDIN, FoundFile, Runs, find
 from turnwright_audit.trajectories.formats import format_named
 from turnwright_audit.trajectories.source import UnreadableRecordingError
 from turnwright_states.rules import RuleList
@@ -163,7 +163,7 @@ def _leave_interrupts_to_the_parent() -> None:
 def _read(task: _Task, advance: Callable[[int], None] | None = None) -> Batch:
     """Read some files. The measures of their runs are written to the file of the task."""
     settings = task.settings
-    reading = runs_of(task.files, format_named(settings.format) if settings.format else None)
+    reading = Runs(task.files, format_named(settings.format) if settings.format else None)
     totals = Totals()
     problems: list[Problem] = []
     file, place, done_bytes, labels = "", 0, 0, 0

@@ -61,18 +61,7 @@ def runs(
     A path is a file, a folder (with all below it), an archive, or `-` for standard input. Without a `format`, it is
     recognized for each file. Files are read in the order of their names, members in that of the archive, one by one.
     """
-    return runs_of(find(paths), format, stdin=stdin, bounds=bounds)
-
-
-def runs_of(
-    files: Iterable[FoundFile],
-    format: Format | None = None,  # noqa: A002 (the command's word)
-    *,
-    stdin: BinaryIO | None = None,
-    bounds: Bounds | None = None,
-) -> "Runs":
-    """Return the runs in files that were found."""
-    return Runs(files, format, stdin, bounds or Bounds())
+    return Runs(find(paths), format, stdin, bounds)
 
 
 def find(paths: Iterable[str | Path]) -> Iterator[FoundFile]:
@@ -89,7 +78,7 @@ def find(paths: Iterable[str | Path]) -> Iterator[FoundFile]:
 
 
 class Runs:
-    """The runs at some paths, read while it is iterated over.
+    """The runs in files that were found, read while it is iterated over.
 
     `files` is the number of recordings read, `skipped` that of files in folders and archives that are not recordings.
     `first_skipped` is the name of the first of these. `done` and `size` are bytes on disk.
@@ -98,16 +87,16 @@ class Runs:
     def __init__(
         self,
         files: Iterable[FoundFile],
-        format: Format | None,  # noqa: A002
-        stdin: BinaryIO | None,
-        bounds: Bounds,
+        format: Format | None = None,  # noqa: A002 (the command's word)
+        stdin: BinaryIO | None = None,
+        bounds: Bounds | None = None,
     ) -> None:
         self._files = tuple(files)
         self._format = format
         self._stdin = stdin
-        self._bounds = bounds
+        self._bounds = bounds or Bounds()
         self._before = 0
-        self._meter = Meter(0, bounds)
+        self._meter = Meter(0, self._bounds)
         self.files = 0
         self.skipped = 0
         self.first_skipped = ""

@@ -1,6 +1,7 @@
 """The formats that can be read, one line each, and how a recording's format is found."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from turnwright_audit.trajectories.readers import (
@@ -22,6 +23,7 @@ from turnwright_audit.trajectories.readers import (
     trace,
     trae_agent,
 )
+from turnwright_audit.trajectories.readers.span_dump import holds_spans
 
 from .atif import Trajectory
 from .source import Recording
@@ -51,8 +53,13 @@ FORMATS: Final = (
     Format(codex_exec.NAME, "events of `codex exec`", codex_exec.recognizes, codex_exec.read),
     Format(journals.NAME, "Turnwright's journals and stores", journals.recognizes, journals.read, exact=True),
     Format(ag_ui.NAME, "AG-UI events", ag_ui.recognizes, ag_ui.read),
-    Format(spans.OPENINFERENCE, "OpenInference spans", spans.recognizes_openinference, spans.read_openinference),
-    Format(spans.OPENTELEMETRY, "OpenTelemetry GenAI spans", spans.recognizes_opentelemetry, spans.read_opentelemetry),
+    Format(
+        "openinference",
+        "OpenInference spans",
+        spans.recognizes_openinference,
+        partial(spans.read, format="openinference"),
+    ),
+    Format("opentelemetry", "OpenTelemetry GenAI spans", holds_spans, partial(spans.read, format="opentelemetry")),
     Format(inspect_log.NAME, "Inspect logs", inspect_log.recognizes, inspect_log.read),
     Format(intercode.NAME, "InterCode results", intercode.recognizes, intercode.read),
     Format(mini_swe_agent.NAME, "mini-swe-agent trajectories", mini_swe_agent.recognizes, mini_swe_agent.read),

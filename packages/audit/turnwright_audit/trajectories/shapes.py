@@ -43,6 +43,11 @@ def json_text(value: object) -> str:
         return ""
 
 
+def join_texts(*parts: object) -> str:
+    """Return the texts that are not empty, one below another."""
+    return "\n".join(part for part in parts if isinstance(part, str) and part)
+
+
 def nested_objects(
     value: JsonValue,
     names: Sequence[str],

@@ -29,7 +29,7 @@ from turnwright_audit.measure import RunMeasure, measure
 from turnwright_audit.rounds import text_of
 from turnwright_audit.trajectories.archives import Problem
 from turnwright_audit.trajectories.atif import Trajectory
-from turnwright_audit.trajectories.files import FoundFile, find, runs_of
+from turnwright_audit.trajectories.files import FoundFile, Runs, find
 from turnwright_audit.trajectories.source import seconds_of
 from turnwright_audit.transfer import import_turns
 
@@ -244,7 +244,7 @@ class RunLibrary:
         read_file, place, name = _ReadFile(file), 0, ""
         # The runs of a new file are listed while it is read, those of a changed one when it is read.
         self._read.setdefault(file.path, read_file)
-        for run in runs_of([file]):
+        for run in Runs([file]):
             if run.file != name:
                 name, place = run.file, 0
             if isinstance(run.found, Problem):

@@ -214,10 +214,7 @@ class _Thread:
         messages = objects_of(input_messages)
         for message in messages:
             if message.get("role") == "tool":
-                self._answer(
-                    read_text(message.get("toolCallId") or message.get("tool_call_id")),
-                    read_text(message.get("content")),
-                )
+                self._answer(message)
         if messages and messages[-1].get("role") == "tool":
             return  # the client gives a result, and the turn continues
         if not messages and self._prompt is not None and self.builder.open_calls:
@@ -311,9 +308,10 @@ class _Thread:
         else:
             self.builder.call(message_id or None, call.name, arguments, step=call.step)
 
-    def _answer(self, call: str, content: str) -> None:
+    def _answer(self, message: Mapping[str, JsonValue]) -> None:
+        call = read_text(message.get("toolCallId") or message.get("tool_call_id"))
         if call in self.builder.open_calls:
-            self.builder.result(call, content)
+            self.builder.result(call, content_of(message.get("content")))
             self._reply = None
 
     def _snapshot(self, value: JsonValue) -> None:
@@ -325,10 +323,7 @@ class _Thread:
         for number, message in enumerate(messages):
             message_id = read_text(message.get("id"))
             if message.get("role") == "tool":
-                self._answer(
-                    read_text(message.get("toolCallId") or message.get("tool_call_id")),
-                    content_of(message.get("content")),
-                )
+                self._answer(message)
             elif message.get("role") == "assistant" and number > latest and not self._streamed:
                 if message_id in self._known_ids:
                     continue

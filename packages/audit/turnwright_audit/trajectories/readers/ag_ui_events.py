@@ -8,6 +8,7 @@ from msgspec import Struct
 from pydantic import JsonValue
 
 from turnwright.model.http.json_text import read_text
+from turnwright_audit.trajectories.shapes import join_texts
 from turnwright_audit.trajectories.source import Recording, iso_time
 
 
@@ -64,9 +65,7 @@ def from_snake(value: Mapping[str, Any]) -> Event:
 def content_of(value: JsonValue) -> str:
     """Return the text of a message: its content, or the texts of its parts."""
     if isinstance(value, list):
-        return "\n".join(
-            read_text(part.get("text")) for part in value if isinstance(part, Mapping) and part.get("text")
-        )
+        return join_texts(*(part.get("text") for part in value if isinstance(part, Mapping)))
     return read_text(value)
 
 

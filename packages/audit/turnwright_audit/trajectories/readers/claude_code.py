@@ -27,7 +27,7 @@ from turnwright_audit.trajectories.readers.anthropic_blocks import (
     text_of,
 )
 from turnwright_audit.trajectories.readers.model_replies import add_call, metrics_of
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, join_texts
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
 NAME: Final = "claude-code"
@@ -373,8 +373,8 @@ class _Thread:
             self.ending = "api_error" if record.is_api_error_message else None
             return
         step = self._step(record, message, reply)
-        step.message = "\n".join(part for part in (step.message, reply.text) if isinstance(part, str) and part)
-        step.reasoning_content = "\n".join(part for part in (step.reasoning_content, reply.reasoning) if part) or None
+        step.message = join_texts(step.message, reply.text)
+        step.reasoning_content = join_texts(step.reasoning_content, reply.reasoning) or None
         for call in reply.calls:
             if not call.id or call.id not in self._calls:
                 self._calls.add(call.id)

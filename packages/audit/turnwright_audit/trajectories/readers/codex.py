@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import StepMetrics, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape, read_object
+from turnwright_audit.trajectories.shapes import Shape, join_texts, read_object
 from turnwright_audit.trajectories.source import EmptyRecordingError, Recording
 
 from .chat_messages import named_by_hash, text_of
-from .codex_items import Document, Info, Item, Line, Usage, join_texts, output_of, status_of
+from .codex_items import Document, Info, Item, Line, Usage, output_of, status_of
 
 NAME: Final = "codex"
 _RECORDS: Final = frozenset({"session_meta", "response_item", "event_msg", "turn_context", "compacted"})

@@ -12,11 +12,11 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape, json_text
+from turnwright_audit.trajectories.shapes import Shape, join_texts, json_text
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
-from .codex_items import Usage, join_texts
+from .codex_items import Usage
 
 NAME: Final = "codex-exec"
 _EVENTS: Final = frozenset(

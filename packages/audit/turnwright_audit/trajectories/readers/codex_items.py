@@ -108,11 +108,6 @@ class _ShellOutput(Struct):
 _SHELL: Final = msgspec.json.Decoder(_ShellOutput)
 
 
-def join_texts(*parts: object) -> str:
-    """Return the texts that are not empty, one below another."""
-    return "\n".join(part for part in parts if isinstance(part, str) and part)
-
-
 def output_of(output: Any) -> tuple[str, bool | None]:  # noqa: ANN401
     """Return the text of an output, and whether it says that the call failed."""
     has_failed = None

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, join_texts
 from turnwright_audit.trajectories.source import HEAD, Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -213,7 +213,7 @@ def _add(
     if message.role == "assistant" and message.source != "input":
         metrics, at = usage_by_message.get(message.id or "", (None, None))
         parts = message.content if isinstance(message.content, list) else []
-        reasoning = "\n".join(part.reasoning for part in parts if part.reasoning)
+        reasoning = join_texts(*(part.reasoning for part in parts))
         step = run.reply(text, at=at, model=message.model, reasoning=reasoning, metrics=metrics)
         for call in message.tool_calls or ():
             if call.function:

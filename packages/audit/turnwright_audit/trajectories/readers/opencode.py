@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, SubagentRef, Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, join_texts
 from turnwright_audit.trajectories.source import Recording, iso_time
 from turnwright_audit.trajectories.values import Values
 
@@ -170,7 +170,7 @@ class _Session:
         info = message.info or Info()
         parts = message.parts or []
         if info.role == "user":
-            text = "\n".join(part.text for part in parts if part.type == "text" and part.text)
+            text = join_texts(*(part.text for part in parts if part.type == "text"))
             self.run.user(text, at=_time(info.time.created if info.time else None))
         elif info.role == "assistant":
             before = len(self.run.steps)
@@ -205,11 +205,10 @@ class _Session:
                 self._ending = part.reason or self._ending
             case "text" if part.text:
                 reply = self._open(info)
-                reply.message = f"{reply.message}\n{part.text}" if reply.message else part.text
+                reply.message = join_texts(reply.message, part.text)
             case "reasoning" if part.text:
                 reply = self._open(info)
-                before = reply.reasoning_content
-                reply.reasoning_content = f"{before}\n{part.text}" if before else part.text
+                reply.reasoning_content = join_texts(reply.reasoning_content, part.text)
             case "tool" if part.tool:
                 self._call(self._open(info), part.callID, part.tool, part.state or State())
             case "retry":

@@ -7,7 +7,7 @@ import msgspec
 from pydantic import JsonValue
 
 from turnwright_audit.trajectories.atif import StepMetrics
-from turnwright_audit.trajectories.shapes import json_text
+from turnwright_audit.trajectories.shapes import join_texts, json_text
 
 from .span_dump import Span
 from .span_messages import as_value, reply_messages
@@ -115,7 +115,7 @@ def tool_result(span: Span) -> str | None:
     """Return the result of a tool; None if the span has none."""
     result = next((span.attributes[key] for key in _RESULTS if key in span.attributes), None)
     if result is None and span.events:
-        result = "\n".join(message.text for message in reply_messages(span) if message.text)
+        result = join_texts(*(message.text for message in reply_messages(span)))
     return (None if result is None else json_text(result)) or span.error or None
 
 

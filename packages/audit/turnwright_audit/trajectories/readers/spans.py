@@ -10,7 +10,6 @@ one (a handoff, or a node of a graph). So are the model calls of a tool.
 """
 
 from collections.abc import Iterator
-from typing import Final
 
 from pydantic import JsonValue
 
@@ -21,20 +20,12 @@ from turnwright_audit.trajectories.atif import (
     TrajectoryCall,
 )
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import json_text
+from turnwright_audit.trajectories.shapes import join_texts, json_text
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, iso_time
 
-from . import span_attributes as read
+from . import span_attributes
 from .span_dump import Span, SpanDump, holds_spans
 from .span_messages import Said, as_value, conversation, reply_messages, request_messages
-
-OPENTELEMETRY: Final = "opentelemetry"
-OPENINFERENCE: Final = "openinference"
-
-
-def recognizes_opentelemetry(recording: Recording) -> bool:
-    """Whether the recording holds spans."""
-    return holds_spans(recording)
 
 
 def recognizes_openinference(recording: Recording) -> bool:
@@ -43,17 +34,8 @@ def recognizes_openinference(recording: Recording) -> bool:
     return (b"openinference" in head or b'"span_kind"' in head) and holds_spans(recording)
 
 
-def read_opentelemetry(recording: Recording) -> Iterator[Trajectory]:
+def read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A002 (the name of the format)
     """Yield a run for each trace."""
-    return _read(recording, OPENTELEMETRY)
-
-
-def read_openinference(recording: Recording) -> Iterator[Trajectory]:
-    """Yield a run for each trace."""
-    return _read(recording, OPENINFERENCE)
-
-
-def _read(recording: Recording, format: str) -> Iterator[Trajectory]:  # noqa: A002 (the name of the format)
     dump = SpanDump(recording)
     traces: dict[str, dict[str, Span]] = {}
     for number, span in enumerate(dump):
@@ -88,7 +70,7 @@ class _Trace:
         for inner in self.inner.values():
             inner.sort(key=lambda span: span.start)
         self.by_id = {span.id: span for span in spans}
-        self.kinds = {span.id: read.kind_of(span) for span in spans}
+        self.kinds = {span.id: span_attributes.kind_of(span) for span in spans}
         self.spans = spans
 
     def read(self, format: str) -> Trajectory | None:  # noqa: A002 (the name of the format)
@@ -112,9 +94,9 @@ class _Trace:
         """Return an empty run of an agent."""
         return RunBuilder(
             format,
-            agent=read.agent_name(agent),
+            agent=span_attributes.agent_name(agent),
             version=agent.text("gen_ai.agent.version"),
-            model=read.model(agent) or None,
+            model=span_attributes.model(agent) or None,
             id=agent.id or None,
         )
 
@@ -217,13 +199,15 @@ class _Scope:
             self._answers(message)
         self._opens(span, request)
         reply = reply_messages(span)
-        finish = next((message.finish for message in reversed(reply) if message.finish), "") or read.finish_reason(span)
+        finish = next(
+            (message.finish for message in reversed(reply) if message.finish), ""
+        ) or span_attributes.finish_reason(span)
         step = self.builder.reply(
-            "\n".join(message.text for message in reply if message.text),
+            join_texts(*(message.text for message in reply)),
             at=iso_time(span.start),
-            model=read.model(span) or None,
-            reasoning="\n".join(message.reasoning for message in reply if message.reasoning),
-            metrics=read.metrics(span),
+            model=span_attributes.model(span) or None,
+            reasoning=join_texts(*(message.reasoning for message in reply)),
+            metrics=span_attributes.metrics(span),
             stop_reason=finish,
         )
         if span.error is not None:
@@ -280,8 +264,8 @@ class _Scope:
     def _tool(self, span: Span) -> None:
         if not self.builder.steps:
             self.builder.user(self._input(), at=iso_time(span.start))
-        name, arguments = read.tool_name(span), read.arguments(span)
-        call_id = read.call_id(span)
+        name, arguments = span_attributes.tool_name(span), span_attributes.arguments(span)
+        call_id = span_attributes.call_id(span)
         call = self._open.get(call_id) if call_id else None
         if call is None:
             waiting = (open_call for open_call in self._open.values() if open_call.function_name == name)
@@ -305,7 +289,7 @@ class _Scope:
         status: ResultStatus | None = None if span.error is None else "error"  # the result alone may be an error
         self.builder.result(
             call.tool_call_id,
-            read.tool_result(span),
+            span_attributes.tool_result(span),
             status=status,
             started=iso_time(span.start),
             ended=iso_time(span.end),

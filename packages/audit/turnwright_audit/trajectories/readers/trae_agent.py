@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from turnwright_audit.trajectories.atif import ResultStatus, StepMetrics, Trajectory
 from turnwright_audit.trajectories.builder import RunBuilder
-from turnwright_audit.trajectories.shapes import Shape
+from turnwright_audit.trajectories.shapes import Shape, join_texts
 from turnwright_audit.trajectories.source import Recording
 from turnwright_audit.trajectories.values import Values
 
@@ -167,7 +167,7 @@ def _add_reply(run: RunBuilder, response: Response, at: str | None, provider: st
 
 def _add_results(run: RunBuilder, results: Iterable[Result]) -> None:
     for result in results:
-        content = "\n".join(part for part in (result.result, result.error) if part)
+        content = join_texts(result.result, result.error)
         status: ResultStatus | None = None if result.success is None else "ok" if result.success else "error"
         run.result(result.call_id, content, status=status)
 
