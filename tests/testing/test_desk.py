@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import time as clock_time
@@ -36,6 +36,7 @@ from turnwright import (
     ToolContext,
     ToolError,
     TurnContext,
+    TurnInfo,
     TurnResult,
     approve,
     before_tool,
@@ -475,6 +476,51 @@ def test_loop_of_equal_calls_without_a_guard_is_a_fault() -> None:
     agent = Agent(name="Desk", tools=("book",), doom_threshold=None, stall_rounds=None, budget=None)
     report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
     assert str(report.fault) == "book: the same calls are repeated in 50 steps, and nothing notices the loop"
+
+
+@pytest.mark.slow
+def test_loop_that_only_the_budget_ends_is_a_warning() -> None:
+    """Not for an agent with a loop guard: then results differ, or the tool is one that polls."""
+    agent = Agent(name="Desk", tools=("book",), doom_threshold=None, stall_rounds=None)
+    report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
+    assert report.fault is None
+    assert [*report.reached.warn()] == ["book: the same calls spend the budget, and nothing notices the loop"]
+
+
+async def make_deps(turn: TurnInfo) -> AsyncIterator[str]:
+    """Return the customer's room, which bob has not."""
+    if turn.metadata["customer"] == "bob":
+        raise LookupError("no room of bob")
+    yield "the blue room"
+
+
+async def wait_for_deps(turn: TurnInfo) -> AsyncIterator[str]:
+    """Return the customer's room, which never comes for bob."""
+    if turn.metadata["customer"] == "bob":
+        await asyncio.Event().wait()
+    yield "the blue room"
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (make_deps, "deps: make_deps raised LookupError: no room of bob"),
+        (wait_for_deps, "deps: wait_for_deps did not finish within 300 s"),
+    ],
+)
+def test_dependencies_that_fail_in_a_turn_are_a_fault(make: Callable[..., AsyncIterator[str]], why: str) -> None:
+    """And not the end of the run, as for an agent that no turn can have."""
+    metadata = ({"customer": "ann"}, {"customer": "bob"})
+    desk = make_desk(book, metadata=metadata, build=partial(Engine, deps=make))
+    report = fuzz_desk(desk, examples=20, seed=1)
+    assert report.fault is not None
+    assert report.fault.subject == make.__name__
+    assert why in report.fault.detail
+    assert [visit.metadata for visit in report.case] == [{"customer": "bob"}]
+    with pytest.raises(CaseFailedError, match=why):
+        assert_case(desk, report.case)
+    with pytest.raises(ConfigError, match="no_such_tool"):
+        fuzz_desk(replace(desk, agent=Agent(name="Desk", tools=("no_such_tool",))), examples=1)
 
 
 def test_crash_between_effect_and_record_repeats_an_effect() -> None:

@@ -245,12 +245,14 @@ DESK = Agent(name="Hotel", tools=("reserve",))
 
 
 def test_tools_of_an_agent_in_code_run_and_a_fault_is_named_first(cli: "Cli") -> None:
+    """The command that repeats it plays so many examples, however long they take."""
     cli.write("desk.py", DESK)
     output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1")
     assert output.code == 1
     lines = [line for line in output.err.splitlines() if not line.startswith(("rehearsing", "reducing"))]
     assert lines[0].startswith("violated: reserve: invariant_few_nights: ")
-    command = "turnwright fuzz --agents desk.py:DESK --examples 200 --seed 1"
+    number = lines[1].removeprefix("found in example ").partition(" ")[0]
+    command = f"turnwright fuzz --agents desk.py:DESK --examples {number} --seconds inf --seed 1"
     assert lines[-1] == f"to repeat: {command}"
     assert output.out.startswith(f"# {lines[0]}\n# Found by: {command}\n")
     assert cli.run(*command.split()[1:]).out == output.out

@@ -63,7 +63,6 @@ def rehearse(
     """
     desks = options.load()
     out = Output(alone=True)  # a tool may print, but not inside a printed test
-    again = f"{command} --examples {examples} --seed {seed}"
     reports: list[DeskReport] = []
     share = (_SECONDS if seconds is None else seconds) / len(desks)
     for desk in desks:
@@ -72,6 +71,8 @@ def rehearse(
         reports.append(report)
         if report.fault is not None:
             _print_failure(report)
+            # Without a limit of time, which another machine would reach before the example.
+            again = f"{command} --examples {report.examples} --seconds inf --seed {seed}"
             text = as_test(report, options.expression(desk.agent.name), command=again)
             _write(text, test, out)
             echo(f"to repeat: {again}", err=True)

@@ -20,7 +20,7 @@ from turnwright.agent import OUTPUT_TOOL
 from turnwright.context import JsonObject
 from turnwright.driver.hooks.asking import call_function
 from turnwright.driver.hooks.hooks import Hooks, overrides
-from turnwright.errors import ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
+from turnwright.errors import CannotRunError, ConfigError, InvalidAnswerError, StoreError, TurnAlreadyEndedError
 from turnwright.journal.answers import ANSWERABLE, Answer
 from turnwright.journal.result import TurnResult
 from turnwright.message import Message, ToolResultPart
@@ -58,8 +58,8 @@ _PEOPLE: Final = 4
 #: The most steps of a turn that asks for the same calls again and again.
 _MOST_STEPS: Final = 50
 _NEVER_WAIT: Final = Backoff(initial=0.0, max_retry_after=0.0)
-#: The hook or the guardrail that an error names.
-_NAMED: Final = re.compile(r"(?:hook|guardrail|validator) '?([\w.]+)'?")
+#: The hook, the guardrail or the function of the dependencies that an error names.
+_NAMED: Final = re.compile(r"(?:hook|guardrail|validator|deps:) '?([\w.]+)'?")
 #: Seconds beyond the longest time limit of a tool, after which a turn without a new fact hangs.
 _BEYOND: Final = 60.0
 _COVERED: Final = "a call that `always` covers"
@@ -280,17 +280,13 @@ class Rehearsal:
             ):
                 options = {"loop_factory": self._watch.make_loop}
                 anyio.run(self._play, backend="asyncio", backend_options=options)
-        except (ConfigError, KeyboardInterrupt):
-            raise
         except BaseException as error:
-            if isinstance(error, BaseExceptionGroup):
-                passed_on, _ = error.split((ConfigError, KeyboardInterrupt))
-                if passed_on is not None:
-                    raise first_error(passed_on) from error
-                error = first_error(error)
-            if isinstance(error, BlockedLoopError):  # noted as a hang
-                return
-            self._note(self._subject(), "the engine raises", f"the engine raises {type(error).__name__}: {error}")
+            fatal_errors, _ = BaseExceptionGroup("", [error]).split(_is_fatal)
+            if fatal_errors is not None:
+                raise first_error(fatal_errors) from error
+            error = first_error(error)
+            if not isinstance(error, BlockedLoopError):  # noted as a hang
+                self._note_error("the engine raises", f"the engine raises {type(error).__name__}: {error}", None)
         finally:
             free_locks(self._desk.modules, locks)
 
@@ -334,6 +330,10 @@ class Rehearsal:
             if any(status is CallStatus.ABORTED for (owner, _), (status, _) in self.results.items() if owner == turn):
                 await anyio.sleep(_CLEANUP)
             self._judge(turn, result, model.requests)
+            limits = self._agent.limits_for()
+            if visit.endless and result.reason is EndReason.BUDGET and limits.doom_threshold is None:
+                detail = "the same calls spend the budget, and nothing notices the loop"
+                self._reached.warnings[f"{self._subject(self._acts.get(turn, {}))}: {detail}"] = None
 
     def _engine(self, model: "_RehearsedModel", store: Store) -> Engine[None]:
         engine = self._desk.build(
@@ -557,9 +557,7 @@ class Rehearsal:
             self._reached.hooks[result.guardrail.name]["trip"] += 1
             self._act(turn, f"hook {result.guardrail.name}")
         if result.reason is EndReason.ENGINE_ERROR:
-            match = _NAMED.search(result.error)
-            subject = match[1] if match else self._subject(self._acts.get(turn, {}))
-            self._note(subject, "the turn fails", f"the turn fails: {result.error}")
+            self._note_error("the turn fails", f"the turn fails: {result.error}", self._acts.get(turn, {}))
         if not self._open_calls:
             self._check(turn)
         self._check(turn, turn=result, requests=requests)
@@ -604,6 +602,10 @@ class Rehearsal:
         works = dict.fromkeys(work.tool for work in self._tool_watch.running.values())
         names = [tools[name] for name in functions if name in tools] or functions or [self._subject(works or None)]
         self._note(names[-1], "is never awaited", f"the coroutine {coroutine} is never awaited ({place})")
+
+    def _note_error(self, kind: str, detail: str, actors: Mapping[str, None] | None) -> None:
+        match = _NAMED.search(detail)
+        self._note(match[1] if match else self._subject(actors), kind, detail)
 
     def _note(self, subject: str, kind: str, detail: str, *, is_timed: bool = False) -> None:
         if not any(fault.kind == kind for fault in self.faults):
@@ -650,6 +652,12 @@ class _DyingStore(FaultyStore):
             return ""
         self.results -= results
         return "die before" if self.results <= 0 else ""
+
+
+def _is_fatal(error: BaseException) -> bool:
+    """Whether an error ends the run: Ctrl-C, or a desk that cannot run. Dependencies may fail in this turn alone."""
+    is_mistake = isinstance(error, ConfigError) and not (isinstance(error, CannotRunError) and error.may_pass)
+    return is_mistake or isinstance(error, KeyboardInterrupt)
 
 
 def _results_in(messages: Sequence[Message]) -> Counter[tuple[str, str, str]]:
