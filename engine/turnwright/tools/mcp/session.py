@@ -30,7 +30,16 @@ from turnwright.tools.timing import clock_stopped
 
 from .caller import Caller, Round
 from .connect import Connect, InProcess, ServerLog, open_transport
-from .tasks import SHORTEST_INTERVAL, CreatedTask, TaskExtension, TaskState, cancel_task, get_task, update_task
+from .tasks import (
+    LONGEST_INTERVAL,
+    SHORTEST_INTERVAL,
+    CreatedTask,
+    TaskExtension,
+    TaskState,
+    cancel_task,
+    get_task,
+    update_task,
+)
 from .wire import MOST_TOOLS, TOO_MANY_TOOLS
 
 #: The connection to a server: a function that makes a transport, a server in this process, or an open client.
@@ -478,8 +487,8 @@ async def _end(connection: _Connection) -> None:
 
 
 def _interval(state: TaskState) -> float:
-    """Return the seconds until a task may be looked at again."""
-    return max(SHORTEST_INTERVAL, (state.poll_interval_ms or 0) / 1000)
+    """Return the seconds until a task may be looked at again: those of the server, within bounds."""
+    return min(max(SHORTEST_INTERVAL, (state.poll_interval_ms or 0) / 1000), LONGEST_INTERVAL)
 
 
 def _meta(context: ToolContext) -> types.RequestParamsMeta:

@@ -5,12 +5,13 @@ from typing import Any, Final, Literal, NoReturn
 import mcp_types as types
 from mcp.client import ClientSession
 from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, ConfigDict, FiniteFloat, JsonValue
 from pydantic.alias_generators import to_camel
 
 EXTENSION: Final = "io.modelcontextprotocol/tasks"
-#: The shortest time between two looks at a task, and the default, in seconds.
+#: The shortest time between two looks at a task, and the default, in seconds; and the longest one.
 SHORTEST_INTERVAL: Final = 1.0
+LONGEST_INTERVAL: Final = 60.0
 
 _CAMEL: Final = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -21,7 +22,7 @@ class CreatedTask(types.Result):
     model_config = _CAMEL
     result_type: Literal["task"] = "task"
     task_id: str
-    ttl_ms: float | None = None
+    ttl_ms: FiniteFloat | None = None
 
 
 class TaskState(BaseModel):

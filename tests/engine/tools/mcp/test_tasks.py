@@ -1,6 +1,7 @@
 """Tasks of a server: calls whose results come later, at which workers look (rule 29 of waits)."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,7 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.store import MemoryStore, TurnRow
 from turnwright.tools import NeedsPersonError
 from turnwright.tools.mcp import McpServer, mcp_tools
-from turnwright.tools.mcp.tasks import SHORTEST_INTERVAL
+from turnwright.tools.mcp.tasks import LONGEST_INTERVAL, SHORTEST_INTERVAL
 from turnwright_states import CallStatus, InterruptKind
 from turnwright_states.facts import Fact
 from turnwright_testing import clock
@@ -139,6 +140,39 @@ async def test_questions_of_a_task_are_asked_once(jobs: Jobs) -> None:
         (done,) = await look_again(engine)
         assert results(done) == [(CallStatus.OK, "film.mp4")]
         assert "cancel" not in jobs.methods
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "seconds"),
+    [
+        (1e15, LONGEST_INTERVAL),
+        (math.inf, LONGEST_INTERVAL),
+        (5000, 5),
+        (0, SHORTEST_INTERVAL),
+        (-5, SHORTEST_INTERVAL),
+    ],
+)
+async def test_interval_of_a_server_is_within_bounds(jobs: Jobs, milliseconds: float, seconds: float) -> None:
+    """With a huge one the task would never be looked at, and its result be lost."""
+    jobs.state["pollIntervalMs"] = milliseconds
+    async with mcp_tools({"s": jobs.stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
+        await engine.run(AGENT, "Render.")
+        jobs.complete()
+        await anyio.sleep(seconds - 0.5)
+        assert await engine.recover() == []
+        await anyio.sleep(0.5)
+        (done,) = await engine.recover()
+        assert results(done) == [(CallStatus.OK, "film.mp4")]
+
+
+async def test_time_of_a_task_that_is_no_number_is_an_error(stage: Stage) -> None:
+    @stage.tool("render", FREE)
+    async def render(_context: Context, _params: types.CallToolRequestParams) -> Any:  # noqa: ANN401
+        return {"resultType": "task", "taskId": "job-1", "status": "working", **DATES, "ttlMs": math.inf}
+
+    async with mcp_tools({"s": stage.server}, tasks=True) as tools, Engine(model=model(), tools=tools) as engine:
+        ((status, text),) = results(await engine.run(AGENT, "Render."))
+    assert (status, text.partition(": its")[0]) == (CallStatus.ERROR, "server s")
 
 
 def test_worker_looks_at_tasks(jobs: Jobs) -> None:
@@ -332,7 +366,7 @@ async def test_task_that_works_waits_with_its_id(jobs: Jobs) -> None:
         with pytest.raises(NeedsPersonError) as needs:
             await render.run({}, ToolContext(turn_id="t1", call_id="c1"))
     data: Any = needs.value.ask.kept
-    assert (data["task"], needs.value.ask.expires_in) == ("job-1", 60.0)
+    assert (data["task"], needs.value.ask.expires_in) == ("job-1", LONGEST_INTERVAL)
 
 
 def test_option_is_a_boolean() -> None:
