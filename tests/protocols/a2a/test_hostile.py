@@ -139,16 +139,6 @@ async def test_message_to_a_context_with_an_open_task_is_refused(engine: Engine,
     await refused(engine, client, "SendMessage", {"message": message("hello", context="c1")}, -32004)
 
 
-@pytest.mark.parametrize("parts", [["hi"], [{"raw": "AA==", "mediaType": "image/png"}, "hello"]])
-async def test_other_message_with_a_known_id_is_refused(
-    engine: Engine, client: Client, parts: list[str | Json]
-) -> None:
-    for context in ("", "c1"):
-        fields = {"context": context, "messageId": "m1"}
-        await call(client, "SendMessage", {"message": message("hello", **fields)})
-        await refused(engine, client, "SendMessage", {"message": message(*parts, **fields)}, -32602)
-
-
 async def test_ended_task_takes_no_message(engine: Engine, client: Client) -> None:
     task = await send(client, "hello", context="c1")
     await refused(engine, client, "SendMessage", {"message": message("more", task=task["id"])}, -32004)

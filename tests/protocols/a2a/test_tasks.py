@@ -125,6 +125,18 @@ async def test_repeated_message_starts_no_second_task(engine: Engine, client: Cl
         assert (await call(client, "SendMessage", params)).json()["result"]["task"] == task
 
 
+@pytest.mark.parametrize("parts", [["hi"], [{"raw": "AA==", "mediaType": "image/png"}, "hello"]])
+@pytest.mark.parametrize("context", ["", "c1"])
+async def test_other_message_with_a_known_id_starts_a_task(
+    client: Client, context: str, parts: list[str | Json]
+) -> None:
+    tasks = {}
+    for content in (["hello"], parts):
+        body = message(*content, context=context, messageId="m1")
+        tasks[str(content)] = (await call(client, "SendMessage", {"message": body})).json()["result"]["task"]["id"]
+    assert len({*tasks.values()}) == 2
+
+
 async def test_repeated_message_follows_its_task(client: Client) -> None:
     params = {"message": message("approve")}
     task = (await call(client, "SendMessage", params)).json()["result"]["task"]

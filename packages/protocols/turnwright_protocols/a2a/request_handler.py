@@ -37,7 +37,7 @@ from starlette.requests import Request
 
 from turnwright._base.ids import root_of
 from turnwright.agent import Agent
-from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnConflictError, TurnNotFoundError
+from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNotFoundError
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import QUEUED, TurnRow
@@ -69,9 +69,6 @@ _VIA: Final = "a2a"
 #: The most turns that one request looks through for a list.
 _MOST_LISTED: Final = 1000
 _LEFT: Final = "the task was interrupted: get it later"
-_KNOWN_MESSAGE: Final = (
-    "messageId: another message had this id: give each message its own, and repeat it only unchanged"
-)
 _PAUSE_IS_FIRST: Final = "the context has an open task: answer it, cancel it or wait for its end"
 _NO_CONTENT: Final = "parts: the message has no content"
 _NOT_NOW: Final = "a message to a working task is text"
@@ -333,13 +330,13 @@ class TaskHandler(RequestHandler):
         self, prompt: Prompt, message: Message, request: Request
     ) -> tuple[TaskEncoder, AsyncIterator[StreamEvent]]:
         """Start the task of a message, or find it: the same message again starts nothing."""
-        context = message.context_id or _digest(self._agent.name, message.message_id)
+        context = message.context_id or self._digest(message)
         session = owned_session(await self._gate.identify(request, context), context)
         if prompt.answers is not None:
             raise InvalidParamsError("taskId: an answer needs the task that asks")
         if not prompt.text.strip() and not prompt.files:
             raise InvalidParamsError(_NO_CONTENT)
-        turn_id = _digest(self._agent.name, session, message.message_id)
+        turn_id = self._digest(message, session)
         known_row = await self._find(turn_id)
         if known_row is None and (row := await find_open_turn(self._engine, session)) and row.id != turn_id:
             raise UnsupportedOperationError(_PAUSE_IS_FIRST)
@@ -358,10 +355,10 @@ class TaskHandler(RequestHandler):
         except TurnNotFoundError:
             return None
 
-
-def _digest(*texts: str) -> str:
-    """Return an id that the same texts always have. None of them has a zero character."""
-    return sha256("\0".join(texts).encode()).hexdigest()[:32]
+    def _digest(self, message: Message, session: str = "") -> str:
+        """Return the id of what a message starts. Some clients give every message one `messageId`: the rest differs."""
+        text = f"{self._agent.name}\0{session}\0".encode()
+        return sha256(text + message.SerializeToString(deterministic=True)).hexdigest()[:32]
 
 
 @contextmanager
@@ -376,8 +373,6 @@ def _refusing(context: ServerCallContext) -> Iterator[Request]:
         raise InvalidParamsError(refusal_of(error).why) from None
     except TurnAlreadyEndedError:
         raise UnsupportedOperationError("the task has ended") from None
-    except TurnConflictError:
-        raise InvalidParamsError(_KNOWN_MESSAGE) from None
     except Exception as error:  # noqa: BLE001 (the library would send the error's words, which may name hosts)
         refusal = refusal_of(error)
         if refusal.status >= 500:  # noqa: PLR2004 (the server's own faults)
