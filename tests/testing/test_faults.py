@@ -11,6 +11,8 @@ from typing import TypeVar
 import pytest
 from tests.campaigns.faults.plan import Kill, KillIn, Plan
 from tests.campaigns.faults.worker_process import Role, act
+from tests.engine.store.outbox_facts import OutboxFacts
+from tests.engine.store.summary_facts import SummaryFacts
 
 from turnwright import Agent, Engine, StoreError
 from turnwright.model.scripted import ScriptedModel
@@ -53,7 +55,7 @@ class WrappedBench:
         await store.aclose()
 
 
-class TestStoreWrapper(StoreSuite):
+class TestStoreWrapper(StoreSuite, SummaryFacts, OutboxFacts):
     """A wrapper passes everything on."""
 
     @pytest.fixture

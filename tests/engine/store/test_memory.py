@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.engine.store.outbox_facts import OutboxFacts
+from tests.engine.store.summary_facts import SummaryFacts
 
 from turnwright.store import Claim, InboxItem, MemoryStore, NewTurn, Status, Store
 from turnwright.store.memory_summaries import summaries_of
@@ -26,7 +28,7 @@ class MemoryBench:
         await store.aclose()
 
 
-class TestMemoryStore(StoreSuite):
+class TestMemoryStore(StoreSuite, SummaryFacts, OutboxFacts):
     @pytest.fixture
     def bench(self) -> Bench:
         return MemoryBench()

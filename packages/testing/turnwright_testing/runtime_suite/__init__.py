@@ -8,7 +8,19 @@
 The tests are marked `anyio` and run on its pytest plugin. Source: docs/rules.md#drivers, `turnwright.runtime.Runtime`.
 """
 
+import pytest
+
 from .bench import RuntimeBench
-from .suite import RuntimeSuite
+from .deaths import DeathFacts
+from .deploys import DeployFacts
+from .driving import DrivingFacts
+from .outages import OutageFacts
+from .people import PeopleFacts
+from .sweeps import SweepFacts
 
 __all__ = ["RuntimeBench", "RuntimeSuite"]
+
+
+@pytest.mark.anyio
+class RuntimeSuite(DrivingFacts, DeathFacts, PeopleFacts, SweepFacts, OutageFacts, DeployFacts):
+    """Subclass it, and define a fixture `bench` that gives a `RuntimeBench`."""

@@ -12,6 +12,8 @@ import anyio
 import psycopg
 import pytest
 from msgspec import structs
+from tests.engine.store.outbox_facts import OutboxFacts
+from tests.engine.store.summary_facts import SummaryFacts
 from tests.servers.forked_python import Program, Python
 from tests.servers.postgres_server import PostgresServer
 
@@ -91,7 +93,7 @@ async def bench(place: str) -> AsyncIterator[PostgresBench]:
     )
 
 
-class TestPostgresStore(StoreSuite):
+class TestPostgresStore(StoreSuite, SummaryFacts, OutboxFacts):
     """The suite, over the fixture `bench` above."""
 
 

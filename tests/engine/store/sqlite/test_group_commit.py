@@ -9,6 +9,8 @@ from pathlib import Path
 import anyio
 import pytest
 from anyio.lowlevel import checkpoint
+from tests.engine.store.outbox_facts import OutboxFacts
+from tests.engine.store.summary_facts import SummaryFacts
 
 from turnwright.errors import StoreError
 from turnwright.store import Claim, InboxItem, InboxKind, SqliteStore, Status, Store
@@ -49,7 +51,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[GroupingBench]:
         await store.aclose()
 
 
-class TestGroupingStore(StoreSuite):
+class TestGroupingStore(StoreSuite, SummaryFacts, OutboxFacts):
     """The suite, over the fixture `bench` above."""
 
 

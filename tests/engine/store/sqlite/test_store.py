@@ -9,6 +9,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
+from tests.engine.store.outbox_facts import OutboxFacts
+from tests.engine.store.summary_facts import SummaryFacts
 
 from turnwright.errors import ConfigError, StoreError, TurnBusyError, UnreadableTurnError
 from turnwright.store import InboxItem, InboxKind, SqliteStore, Store
@@ -46,7 +48,7 @@ async def bench(tmp_path: Path) -> AsyncIterator[SqliteBench]:
         await store.aclose()
 
 
-class TestSqliteStore(StoreSuite):
+class TestSqliteStore(StoreSuite, SummaryFacts, OutboxFacts):
     """The suite, over the fixture `bench` above."""
 
 

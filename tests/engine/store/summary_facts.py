@@ -18,8 +18,7 @@ from turnwright.store.summaries import (
     TurnSummary,
 )
 from turnwright_states import CallSettledInput, CallStartedInput, CallStatus, EndReason, Outcome
-
-from .bench import NOW, Bench, StoreFacts, Written
+from turnwright_testing.store_suite.bench import NOW, Bench, StoreFacts, Written
 
 _ALL = 1_000
 
@@ -174,7 +173,7 @@ class SummaryFacts(StoreFacts):
         assert await _find(summaries, reason=str(EndReason.ABORTED)) == ["t3"]
         assert await _find(summaries, since=NOW - 5) == ["t3", "t2"]
         assert await _find(summaries, until=NOW - 5) == ["t1"]
-        assert (await summaries.totals(TurnFilter(since=NOW - 5))).turns == 2  # noqa: PLR2004 (of those found)
+        assert (await summaries.totals(TurnFilter(since=NOW - 5))).turns == 2
 
     async def test_sub_turns_are_not_listed(self, store: Store) -> None:
         """Their usage is part of their callers'."""
@@ -245,11 +244,11 @@ class SummaryFacts(StoreFacts):
         assert await summaries.tools(TurnFilter(), limit=1) == {}
         (tool_totals,) = (await summaries.tools(TurnFilter(), limit=2)).items()
         assert tool_totals == ("look_up", ToolCalls(calls=1, failed=1, seconds=[0.25]))
-        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 3  # noqa: PLR2004 (t1, t2, t3)
+        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 3
         assert await summaries.tools(TurnFilter(agent="nobody"), limit=_ALL) == {}
         await store.delete("t3")
         assert await _find(summaries) == ["t4", "t2", "t1"]
-        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 2  # noqa: PLR2004 (t1, t2)
+        assert (await summaries.tools(TurnFilter(), limit=_ALL))["look_up"].calls == 2
 
     async def test_spending_is_counted_by_spans_of_time(self, store: Store) -> None:
         """Of a minute, an hour, a day: so many that there are few. No span is before the time of computers."""

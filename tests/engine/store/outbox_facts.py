@@ -5,8 +5,7 @@ import pytest
 from turnwright.errors import LeaseLostError
 from turnwright.store import Claim, Store
 from turnwright.store.outbox import NoticeRow, OutboxStore
-
-from .bench import StoreFacts, Written
+from turnwright_testing.store_suite.bench import StoreFacts, Written
 
 
 class OutboxFacts(StoreFacts):
