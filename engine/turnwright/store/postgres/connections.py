@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Final, LiteralString
 from urllib.parse import quote
 
@@ -12,7 +12,7 @@ import anyio.lowlevel
 import psycopg
 from psycopg import AsyncConnection, ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import UndefinedTable
+from psycopg.errors import DuplicateTable, UndefinedColumn, UndefinedTable
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
 from turnwright.errors import ConfigError, StoreError
@@ -20,11 +20,13 @@ from turnwright.store.rows import Columns
 
 from .owner_lock import is_silent, keep_from_forks
 from .pipeline import Statement, run_together
-from .schema import VERSION, Connection, Schema
+from .schema import VERSION, Connection, Schema, damaged
 
 #: Takes the driver's lock, before a connection is used.
 Lock = Callable[[], Awaitable[object]]
 _VERSION: Final = Statement("turnwright_version", VERSION)
+#: The errors of a store that lacks tables or columns, or has tables without a version.
+_MISFITS: Final = (DuplicateTable, UndefinedColumn, UndefinedTable)
 _BEGIN: Final = Statement("turnwright_begin", "BEGIN")
 _COMMIT: Final = Statement("turnwright_commit", "COMMIT")
 
@@ -54,15 +56,10 @@ class Connections:
             # An interrupted read costs its connection. So a canceled caller waits for the answer, up to the timeout.
             with anyio.fail_after(self._patience, shield=True):
                 version, cursor = connection.cursor(), connection.cursor()
-                try:
-                    # Results are fetched behind the block: its end asks the server once more.
-                    async with connection.pipeline():
-                        await version.execute(VERSION)
-                        await cursor.execute(query, parameters)
-                except ProgrammingError:
-                    if version.rowcount == 1:  # an older schema lacks what the query names
-                        self._schema.check(await version.fetchone(), self._place)
-                    raise
+                # Results are fetched behind the block: its end asks the server once more.
+                async with connection.pipeline():
+                    await version.execute(VERSION)
+                    await cursor.execute(query, parameters)
                 self._schema.check(await version.fetchone(), self._place)
                 return await cursor.fetchall()
 
@@ -95,12 +92,7 @@ class Connections:
         self, connection: Connection, *statements: tuple[Statement, Mapping[str, object]]
     ) -> list[Columns]:
         """Run statements on a store that has the schema of this release. Return the rows of the last one."""
-        try:
-            version, *_, rows = await run_together(connection, (_VERSION, {}), *statements)
-        except ProgrammingError:  # an older schema lacks what a statement names
-            async with await AsyncConnection.connect(self._conninfo, autocommit=True) as working_connection:
-                self._schema.check(await (await working_connection.execute(VERSION)).fetchone(), self._place)
-            raise
+        version, *_, rows = await run_together(connection, (_VERSION, {}), *statements)
         self._schema.check(version[0] if version else None, self._place)
         return rows
 
@@ -112,11 +104,14 @@ class Connections:
             yield connection
 
     @asynccontextmanager
-    async def lend(self, lock: Lock | None = None, *, writes: bool = False) -> AsyncIterator[Connection]:
+    async def lend(
+        self, lock: Lock | None = None, *, writes: bool = False, migrates: bool = False
+    ) -> AsyncIterator[Connection]:
         """Lend a connection that commits each statement by itself, after taking `lock`.
 
         With `writes`, the block is shielded from cancellation, so that the caller learns the outcome of its write.
-        Every error of psycopg becomes a `StoreError`.
+        Every error of psycopg becomes a `StoreError`, or the schema's own if another schema is the cause. A block that
+        `migrates` expects one.
         """
         is_lent = False
         try:
@@ -137,9 +132,11 @@ class Connections:
                         # A read was interrupted. The next write on this connection would be queued and never sent.
                         await connection.close()
                     await pool.putconn(connection)
-        except UndefinedTable as error:
-            raise self._schema.older(0, self._place) from error
         except (psycopg.Error, TimeoutError, UnicodeError) as error:
+            if isinstance(error, ProgrammingError) and not migrates:
+                await self._check_version()
+            if isinstance(error, _MISFITS):
+                raise damaged(error.diag.message_primary, self._place) from error
             why = str(error).strip() or f"no answer after {self._patience:g} s"
             if isinstance(error, PoolTimeout):
                 why = f"no connection after {self._patience:g} s: the server is down, or all {self._most} are used"
@@ -149,6 +146,16 @@ class Connections:
                     "; it is not known whether the last write was made: read the journal; the turn can be resumed"
                 )
             raise StoreError(f"store {self._place}: {why}{consequence}") from error
+
+    async def _check_version(self) -> None:
+        """Raise the error of the schema, if it is another one, after a statement failed: on a new connection."""
+        with suppress(psycopg.Error):
+            async with await AsyncConnection.connect(self._conninfo, autocommit=True) as connection:
+                try:
+                    row = await (await connection.execute(VERSION)).fetchone()
+                except UndefinedTable:
+                    row = None
+                self._schema.check(row, self._place)
 
     async def aclose(self) -> None:
         """Close all connections. Later calls raise `StoreError`."""

@@ -10,7 +10,7 @@ from typing import Final, LiteralString
 from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, StoreError
 
 Connection = AsyncConnection[TupleRow]
 #: What leads to one version: a function, or statements. A semicolon ends each statement, and is nowhere else.
@@ -173,11 +173,9 @@ class Schema:
         self._steps: Sequence[Step] = steps
         self.version: Final = len(steps)
 
-    def check(self, row: tuple[int, ...] | None, place: str) -> None:
+    def check(self, row: tuple[object, ...] | None, place: str) -> None:
         """Raise `ConfigError` unless `row`, the result of `VERSION` for the store `place`, has the last version."""
-        version = row[0] if row else 0
-        if version > self.version:
-            raise self._newer(version, place)
+        version = self._read_version(row, place)
         if version < self.version:
             raise self.older(version, place)
 
@@ -194,9 +192,7 @@ class Schema:
         # This lock waits for the transactions that have read the version, and stops new ones: no driver can start.
         await connection.execute("LOCK TABLE turnwright_schema IN ACCESS EXCLUSIVE MODE")
         row = await (await connection.execute(VERSION)).fetchone()
-        before: int = row[0] if row else 0
-        if before > self.version:
-            raise self._newer(before, place)
+        before = self._read_version(row, place)
         if before == self.version:
             return before, before
         if row is not None:
@@ -222,11 +218,22 @@ class Schema:
         # The address is shown without user and options, so the message cannot give the complete command.
         return ConfigError(f"store {place}: {fault}: run `turnwright migrate --store ...` with the same address")
 
-    def _newer(self, version: int, place: str) -> ConfigError:
-        return ConfigError(
-            f"store {place}: written by a newer release (schema {version}, this one knows {self.version}):"
-            " upgrade turnwright"
-        )
+    def _read_version(self, row: tuple[object, ...] | None, place: str) -> int:
+        """Return the version in a row, 0 without one. Raises `ConfigError` for a store of a newer release."""
+        version = row[0] if row else 0
+        if not isinstance(version, int):
+            raise damaged(f"its schema version is {version!r:.80}", place)
+        if version > self.version:
+            raise ConfigError(
+                f"store {place}: written by a newer release (schema {version}, this one knows {self.version}):"
+                " upgrade turnwright"
+            )
+        return version
+
+
+def damaged(why: str | None, place: str) -> StoreError:
+    """Return the error for tables that no migration mends."""
+    return StoreError(f"store {place}: {why}: the tables are not as this release writes them: restore a copy")
 
 
 #: The schema of this release.

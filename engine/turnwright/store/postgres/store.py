@@ -368,7 +368,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def migrate(self) -> tuple[int, int]:
         """See `Store.migrate`. Also raises `ConfigError` while a process of the old release drives a turn."""
-        async with self._connections.lend(writes=True) as connection, connection.transaction():
+        async with self._connections.lend(writes=True, migrates=True) as connection, connection.transaction():
 
             async def refuse_if_driven() -> None:
                 cursor = await connection.execute("SELECT turn_id, owner FROM turnwright_turns WHERE owner <> ''")

@@ -1,12 +1,13 @@
 """The store in a PostgreSQL database: the suite of all stores, and tests of its own."""
 
 import asyncio
+import re
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from random import Random
-from typing import Final, Self
+from typing import Final, LiteralString, Self
 
 import anyio
 import psycopg
@@ -513,6 +514,30 @@ async def test_unmigrated_store_is_refused(postgres_server: PostgresServer) -> N
             await call()
     assert await bench.execute("SELECT 1 FROM pg_class WHERE relnamespace = current_schema()::regnamespace") == []
     await bench.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("DROP TABLE turnwright_turns", 'relation "turnwright_turns" does not exist'),
+        ("ALTER TABLE turnwright_turns DROP COLUMN model", 'column "model" does not exist'),
+        ("UPDATE turnwright_schema SET version = NULL", "its schema version is None"),
+        ("DELETE FROM turnwright_schema", 'relation "turnwright_turns" already exists'),
+    ],
+)
+async def test_damaged_tables_are_named(postgres_server: PostgresServer, change: LiteralString, why: str) -> None:
+    """A migration cannot mend them, so no error advises one again."""
+    bench = PostgresBench(postgres_server.new_schema())
+    try:
+        store = await bench.open()
+        await store.migrate()
+        await bench.execute("ALTER TABLE turnwright_schema ALTER version DROP NOT NULL")
+        await bench.execute(change)
+        damage = f"{re.escape(why)}: the tables are not as this release writes them: restore a copy$"
+        with pytest.raises(StoreError, match=damage):
+            await (store.migrate() if change.startswith("DELETE") else store.turns())
+    finally:
+        await bench.close()
 
 
 async def test_simultaneous_migrations_run_once(postgres_server: PostgresServer) -> None:
