@@ -93,7 +93,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
     of_allowance = (*of_steps, "concluding")
     of_calls = (*of_allowance, "max_retries", "max_compactions")
     exact, reply, cancelling = Exactness.EXACT, Exactness.OVERSHOT_BY_ONE_REPLY, Exactness.OVERSHOT_BY_CANCELLING
-    driving = "seconds of driving, without pauses and the concluding call"
+    driving_time = "seconds of driving, without pauses and the concluding call"
 
     def own(
         name: str, *settings: str, formula: str = "", by: Exactness = exact, reason: EndReason | None = None
@@ -115,7 +115,7 @@ def bounds_of(limits: Limits, tools: ToolClass | None = None) -> tuple[Bound, ..
         own("tool calls per step", "max_calls_per_step"),
         own("tokens", "tokens", formula="tokens, in and out", by=reply, reason=EndReason.TOKENS),
         own("cost", "cost", by=reply, reason=EndReason.COST),
-        own("seconds", "seconds", formula=driving, by=cancelling, reason=EndReason.DEADLINE),
+        own("seconds", "seconds", formula=driving_time, by=cancelling, reason=EndReason.DEADLINE),
         own("seconds of a tool call", "tool_timeout", formula="tool_timeout, or the tool's own timeout", by=cancelling),
         own(
             *("rounds that repeat", "doom_threshold", "doom_compare", "doom_response"),
