@@ -282,6 +282,13 @@ def need_kind(name: str, value: object, kind: type | UnionType, form: str) -> No
         raise ConfigError(f"{name} must be {form}, not {value!r:.80}")
 
 
+def need_number(name: str, number: object, least: int, most: int | None = None) -> None:
+    """Raise `ConfigError` for anything but a whole number from `least` to `most`."""
+    if type(number) is not int or number < least or (most is not None and number > most):
+        numbers = f", at least {least}" if most is None else f" from {least} to {most}"
+        raise ConfigError(f"{name} must be a whole number{numbers}, not {number!r}")
+
+
 def need_function(name: str, value: object, *takes: str) -> None:
     """Raise `ConfigError` if an argument is neither a function nor None, or if it cannot be called with `takes`.
 

@@ -52,6 +52,7 @@ from turnwright.errors import (
     TurnNotFoundError,
     known_options,
     need_method,
+    need_number,
     need_plain_function,
 )
 from turnwright.journal.answers import (
@@ -824,6 +825,8 @@ class Engine(Generic[DepsT]):
         """
         if session is not None:
             need_session_id(session)
+        if limit is not None:
+            need_number("limit", limit, 0)
         return await self._open_store.turns(session=session, live=live, limit=limit, before=before)
 
     async def recover(self) -> list[TurnResult]:
@@ -881,11 +884,13 @@ class Engine(Generic[DepsT]):
         with self._deleting() as store:
             return await prune_turns(store, older_than)
 
-    async def sessions(self, *, limit: int = 50, before: int | None = None) -> list[SessionInfo]:
+    async def sessions(self, *, limit: int | None = 50, before: int | None = None) -> list[SessionInfo]:
         """Return sessions, those with the newest turns first.
 
         At most `limit` are returned, with a `number` below `before`: pass the last one's for the next page.
         """
+        if limit is not None:
+            need_number("limit", limit, 0)
         return await self._open_store.sessions(limit=limit, before=before)
 
     async def messages(self, session: str) -> list[Message]:

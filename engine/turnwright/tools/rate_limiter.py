@@ -15,7 +15,7 @@ from typing import Final
 import anyio
 from anyio.lowlevel import RunVar
 
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, need_number
 
 from .loop_handle import loop_handle
 
@@ -33,8 +33,7 @@ class Rate:
     per: float
 
     def __post_init__(self) -> None:
-        if isinstance(self.calls, bool) or not isinstance(self.calls, int) or self.calls < 1:
-            raise ConfigError(f"rate: calls must be a whole number, at least 1, not {self.calls!r}")
+        need_number("rate: calls", self.calls, 1)
         per = self.per
         if isinstance(per, bool) or not isinstance(per, int | float) or not math.isfinite(per) or per <= 0:
             raise ConfigError(f"rate: per must be a number of seconds above 0, not {per!r}")

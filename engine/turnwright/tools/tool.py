@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from turnwright._base.schema_faults import dangling_refs, invalid_keyword
 from turnwright._base.words import clean
 from turnwright.context import NOT_GIVEN, DepsT_contra, NotGiven
-from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind
+from turnwright.errors import ConfigError, Retry, known_options, need_function, need_kind, need_number
 from turnwright.message import ToolSpec
 from turnwright_states import Decision, InterruptKind
 from turnwright_states.limits import MAX_APPROVERS, TOOL_TIMEOUT
@@ -154,7 +154,7 @@ class Tool(ABC, Generic[DepsT_contra]):
             ("approvers", approvers, 1, MAX_APPROVERS),
             ("retries", retries, 0, None),
         ):
-            _check_number(f"tool {name}: {option}", number, least, most)
+            need_number(f"tool {name}: {option}", number, least, most)
         if fault := invalid_keyword(parameters) or next(iter(dangling_refs(parameters)), None):
             raise ConfigError(f"tool {name}: parameters: {fault}")
         self.name = name
@@ -360,13 +360,6 @@ class Tool(ABC, Generic[DepsT_contra]):
         properties, required_names = self.parameters.get("properties"), self.parameters.get("required")
         names = properties if isinstance(properties, Mapping) else {}
         return {name: isinstance(required_names, list) and name in required_names for name in names}
-
-
-def _check_number(option: str, number: int, least: int, most: int | None) -> None:
-    """Raise `ConfigError` for anything but a whole number from `least` to `most`."""
-    if type(number) is not int or number < least or (most is not None and number > most):
-        numbers = f", at least {least}" if most is None else f" from {least} to {most}"
-        raise ConfigError(f"{option} must be a whole number{numbers}, not {number!r}")
 
 
 def _seconds(name: str, field: str, value: float | None) -> float | None:

@@ -425,6 +425,9 @@ async def test_anything_but_the_text_of_an_id_is_refused(store: str, tmp_path: P
         months: Any = "30d"
         with pytest.raises(ConfigError, match="older_than must be a number of seconds, not '30d'"):
             await engine.prune(older_than=months)
+        for call in (engine.turns(limit=-1), engine.sessions(limit=-1)):
+            with pytest.raises(ConfigError, match="limit must be a whole number, at least 0, not -1"):
+                await call
         assert len(await engine.turns()) == 1
 
 
