@@ -19,6 +19,95 @@ from .rows import Columns, requests_of, turn_row
 #: A shared statement, and the values of its parameters.
 Query = tuple[str, Mapping[str, object]]
 
+#: The tables that databases share, with their indexes. The names in braces are the `prefix` of each table, the types of
+#: ids, of a key that is a `number` and of a `serial` one, and the `end` of a table with another key.
+SHARED_TABLES: Final = """
+    CREATE TABLE {prefix}inbox (
+        n {serial},
+        turn_id {id} NOT NULL,
+        id {id} NOT NULL,
+        kind text NOT NULL,
+        payload text NOT NULL,
+        at double precision NOT NULL,
+        UNIQUE (turn_id, id)
+    );
+
+    -- The number of a session is that of its last turn.
+    CREATE TABLE {prefix}sessions (session {id} PRIMARY KEY, title text NOT NULL, number bigint NOT NULL UNIQUE);
+
+    CREATE TABLE {prefix}annotations (
+        turn_id {id} NOT NULL,
+        kind text NOT NULL,
+        name {id} NOT NULL,
+        value double precision,
+        text text NOT NULL,
+        at double precision NOT NULL,
+        PRIMARY KEY (turn_id, kind, name)
+    ){end};
+    CREATE INDEX {prefix}annotations_by_tag ON {prefix}annotations (name, turn_id) WHERE kind = 'tag';
+
+    -- Each turn has a summary from its creation, which readers fill from its journal, without secrets.
+    -- `seq` is the place in the journal up to which it is summarized. `complete`: it has ended, nothing will change.
+    CREATE TABLE {prefix}summaries (
+        number {number} PRIMARY KEY,
+        names {id},
+        root integer NOT NULL,
+        agent {id},
+        model {id},
+        session {id},
+        created_at double precision NOT NULL,
+        seq bigint NOT NULL DEFAULT 0,
+        complete integer NOT NULL DEFAULT 0,
+        outcome text,
+        reason text,
+        steps bigint NOT NULL DEFAULT 0,
+        tool_calls bigint NOT NULL DEFAULT 0,
+        input_tokens bigint NOT NULL DEFAULT 0,
+        output_tokens bigint NOT NULL DEFAULT 0,
+        cached_tokens bigint NOT NULL DEFAULT 0,
+        reasoning_tokens bigint NOT NULL DEFAULT 0,
+        cost double precision NOT NULL DEFAULT 0,
+        seconds double precision NOT NULL DEFAULT 0,
+        retries bigint NOT NULL DEFAULT 0,
+        pauses bigint NOT NULL DEFAULT 0,
+        sub_turns bigint NOT NULL DEFAULT 0,
+        fault text NOT NULL DEFAULT '',
+        measures text
+    );
+    CREATE INDEX {prefix}summaries_to_write ON {prefix}summaries (number) WHERE complete = 0;
+    CREATE TABLE {prefix}failures (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        failed bigint NOT NULL,
+        PRIMARY KEY (number, tool)
+    ){end};
+    CREATE TABLE {prefix}tools (
+        number bigint NOT NULL,
+        tool text NOT NULL,
+        calls bigint NOT NULL,
+        failed bigint NOT NULL,
+        millis text NOT NULL,
+        PRIMARY KEY (number, tool)
+    ){end};
+
+    CREATE TABLE {prefix}subscriptions (name {id} PRIMARY KEY){end};
+    -- `next_at`: when the next delivery is due, or NULL if it was given up.
+    CREATE TABLE {prefix}outbox (
+        n {serial},
+        name {id} NOT NULL,
+        turn_id {id} NOT NULL,
+        seq bigint NOT NULL,
+        kind text NOT NULL,
+        at double precision NOT NULL,
+        tries integer NOT NULL DEFAULT 0,
+        next_at double precision DEFAULT 0,
+        error text NOT NULL DEFAULT '',
+        UNIQUE (name, turn_id, seq)
+    );
+    CREATE INDEX {prefix}outbox_by_time ON {prefix}outbox (next_at, n) WHERE next_at IS NOT NULL;
+    CREATE INDEX {prefix}outbox_by_turn ON {prefix}outbox (turn_id);
+"""
+
 
 class Done(NamedTuple):
     """The result of a statement: how many rows it changed, and the rows that it returned."""

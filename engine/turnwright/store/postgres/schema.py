@@ -11,14 +11,23 @@ from psycopg import AsyncConnection
 from psycopg.rows import TupleRow
 
 from turnwright.errors import ConfigError, StoreError
+from turnwright.store.sql import SHARED_TABLES
 
 Connection = AsyncConnection[TupleRow]
 #: What leads to one version: a function, or statements. A semicolon ends each statement, and is nowhere else.
 Step = LiteralString | Callable[[Connection], Awaitable[None]]
 
 #: The tables of a new store.
-TABLES: Final = """
-    -- Ids compare as bytes in every locale, because sub-turns are found by the prefix of their ids.
+#: Ids compare as bytes in every locale, because sub-turns are found by the prefix of their ids.
+TABLES: Final = (
+    SHARED_TABLES.format(
+        prefix="turnwright_",
+        number="bigint",
+        serial="bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+        id='text COLLATE "C"',
+        end="",
+    )
+    + """
     -- `due_at`: from when on a driver may resume the turn. 0 unless it is paused, then the first expiry or NULL.
     CREATE TABLE turnwright_turns (
         turn_id text COLLATE "C" PRIMARY KEY,
@@ -57,80 +66,9 @@ TABLES: Final = """
         PRIMARY KEY (turn_id, seq)
     );
 
-    CREATE TABLE turnwright_inbox (
-        n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        turn_id text COLLATE "C" NOT NULL,
-        id text COLLATE "C" NOT NULL,
-        kind text NOT NULL,
-        payload text NOT NULL,
-        at double precision NOT NULL,
-        UNIQUE (turn_id, id)
-    );
-
-    -- The number of a session is that of its last turn.
-    CREATE TABLE turnwright_sessions (
-        session text COLLATE "C" PRIMARY KEY,
-        title text NOT NULL,
-        number bigint NOT NULL UNIQUE
-    );
-
-    CREATE TABLE turnwright_annotations (
-        turn_id text COLLATE "C" NOT NULL,
-        kind text NOT NULL,
-        name text COLLATE "C" NOT NULL,
-        value double precision,
-        text text NOT NULL,
-        at double precision NOT NULL,
-        PRIMARY KEY (turn_id, kind, name)
-    );
-    CREATE INDEX turnwright_tags ON turnwright_annotations (name, turn_id) WHERE kind = 'tag';
-
-    -- Each turn has a summary from its creation, which readers fill from its journal, without secrets.
-    -- `seq` is the last fact up to which it is summarized. `complete`: it has ended, and nothing will change.
-    CREATE TABLE turnwright_summaries (
-        number bigint PRIMARY KEY,
-        names text COLLATE "C" NOT NULL,
-        root integer NOT NULL,
-        agent text COLLATE "C" NOT NULL,
-        model text COLLATE "C" NOT NULL,
-        session text COLLATE "C",
-        created_at double precision NOT NULL,
-        seq bigint NOT NULL DEFAULT 0,
-        complete integer NOT NULL DEFAULT 0,
-        outcome text,
-        reason text,
-        steps bigint NOT NULL DEFAULT 0,
-        tool_calls bigint NOT NULL DEFAULT 0,
-        input_tokens bigint NOT NULL DEFAULT 0,
-        output_tokens bigint NOT NULL DEFAULT 0,
-        cached_tokens bigint NOT NULL DEFAULT 0,
-        reasoning_tokens bigint NOT NULL DEFAULT 0,
-        cost double precision NOT NULL DEFAULT 0,
-        seconds double precision NOT NULL DEFAULT 0,
-        retries bigint NOT NULL DEFAULT 0,
-        pauses bigint NOT NULL DEFAULT 0,
-        sub_turns bigint NOT NULL DEFAULT 0,
-        fault text NOT NULL DEFAULT '',
-        measures text NOT NULL DEFAULT ''
-    );
-    CREATE INDEX turnwright_summaries_to_write ON turnwright_summaries (number) WHERE complete = 0;
     -- This index has all that the page of agents reads.
     CREATE INDEX turnwright_summaries_by_agent ON turnwright_summaries (agent, model, outcome, reason)
         INCLUDE (number, created_at, cost, measures, names) WHERE root = 1 AND outcome IS NOT NULL;
-    CREATE TABLE turnwright_failures (
-        number bigint NOT NULL,
-        tool text NOT NULL,
-        failed bigint NOT NULL,
-        PRIMARY KEY (number, tool)
-    );
-    CREATE TABLE turnwright_tools (
-        number bigint NOT NULL,
-        tool text NOT NULL,
-        calls bigint NOT NULL,
-        failed bigint NOT NULL,
-        millis text NOT NULL,
-        PRIMARY KEY (number, tool)
-    );
     -- Long texts are beside the table: a search for a common word reads few pages.
     CREATE TABLE turnwright_search (
         turn_number bigint PRIMARY KEY,
@@ -139,24 +77,8 @@ TABLES: Final = """
         words tsvector NOT NULL
     ) WITH (toast_tuple_target = 128);
     CREATE INDEX turnwright_search_words ON turnwright_search USING gin (words);
-
-    CREATE TABLE turnwright_subscriptions (name text COLLATE "C" PRIMARY KEY);
-    -- `next_at`: when the next delivery is due, or NULL if it was given up.
-    CREATE TABLE turnwright_outbox (
-        n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-        name text COLLATE "C" NOT NULL,
-        turn_id text COLLATE "C" NOT NULL,
-        seq bigint NOT NULL,
-        kind text NOT NULL,
-        at double precision NOT NULL,
-        tries integer NOT NULL DEFAULT 0,
-        next_at double precision DEFAULT 0,
-        error text NOT NULL DEFAULT '',
-        UNIQUE (name, turn_id, seq)
-    );
-    CREATE INDEX turnwright_outbox_by_time ON turnwright_outbox (next_at, n) WHERE next_at IS NOT NULL;
-    CREATE INDEX turnwright_outbox_by_turn ON turnwright_outbox (turn_id);
 """
+)
 
 
 #: Read first in each transaction. A migration waits until that transaction ends.

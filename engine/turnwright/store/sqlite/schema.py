@@ -8,13 +8,18 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.errors import ConfigError
+from turnwright.store.sql import SHARED_TABLES
 
 from .summaries import create_search
 
 #: What leads to one version: a function, or statements. A semicolon ends each statement, and is nowhere else.
 Step = str | Callable[[sqlite3.Connection], None]
 
-_TABLES: Final = """
+_TABLES: Final = (
+    SHARED_TABLES.format(
+        prefix="", number="integer", serial="integer PRIMARY KEY AUTOINCREMENT", id="text", end=" WITHOUT ROWID"
+    )
+    + """
     -- A number gives the order of turns. Times would reverse it when the clock is set back.
     -- `due_at`: from when on a driver may resume the turn. 0 unless it is paused, then the first expiry or NULL.
     CREATE TABLE turns (
@@ -52,97 +57,13 @@ _TABLES: Final = """
     );
     CREATE UNIQUE INDEX facts_by_turn ON facts (turn, seq);
 
-    CREATE TABLE inbox (
-        n INTEGER PRIMARY KEY AUTOINCREMENT,
-        turn_id TEXT NOT NULL,
-        id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        payload TEXT NOT NULL,
-        at REAL NOT NULL,
-        UNIQUE (turn_id, id)
-    );
-
-    -- The number of a session is that of its last turn.
-    CREATE TABLE sessions (session TEXT PRIMARY KEY, title TEXT NOT NULL, number INTEGER NOT NULL);
-    CREATE INDEX sessions_by_number ON sessions (number);
-
-    CREATE TABLE annotations (
-        turn_id TEXT NOT NULL,
-        kind TEXT NOT NULL,
-        name TEXT NOT NULL,
-        value REAL,
-        text TEXT NOT NULL,
-        at REAL NOT NULL,
-        PRIMARY KEY (turn_id, kind, name)
-    ) WITHOUT ROWID;
-    CREATE INDEX annotations_by_tag ON annotations (name, turn_id) WHERE kind = 'tag';
-
-    -- Each turn has a summary from its creation, which readers fill from its journal, without secrets.
-    -- `seq` is the row of facts up to which it is summarized. `complete`: it has ended, and nothing will change.
-    CREATE TABLE summaries (
-        number INTEGER PRIMARY KEY,
-        names TEXT,
-        root INTEGER,
-        agent TEXT,
-        model TEXT,
-        session TEXT,
-        created_at REAL,
-        seq INTEGER DEFAULT 0,
-        complete INTEGER DEFAULT 0,
-        outcome TEXT,
-        reason TEXT,
-        steps INTEGER DEFAULT 0,
-        tool_calls INTEGER DEFAULT 0,
-        input_tokens INTEGER DEFAULT 0,
-        output_tokens INTEGER DEFAULT 0,
-        cached_tokens INTEGER DEFAULT 0,
-        reasoning_tokens INTEGER DEFAULT 0,
-        cost REAL DEFAULT 0,
-        seconds REAL DEFAULT 0,
-        retries INTEGER DEFAULT 0,
-        pauses INTEGER DEFAULT 0,
-        sub_turns INTEGER DEFAULT 0,
-        fault TEXT DEFAULT '',
-        measures TEXT
-    );
-    CREATE INDEX summaries_to_write ON summaries (number) WHERE complete = 0;
     -- This index has all that searches, totals and agents read.
     CREATE INDEX summaries_by_agent ON summaries (
         agent, model, outcome, reason, created_at, cost, measures, names,
         steps, tool_calls, input_tokens, output_tokens, seconds
     ) WHERE root = 1;
-    CREATE TABLE failures (
-        number INTEGER NOT NULL,
-        tool TEXT NOT NULL,
-        failed INTEGER NOT NULL,
-        PRIMARY KEY (number, tool)
-    ) WITHOUT ROWID;
-    CREATE TABLE tools (
-        number INTEGER NOT NULL,
-        tool TEXT NOT NULL,
-        calls INTEGER NOT NULL,
-        failed INTEGER NOT NULL,
-        millis TEXT NOT NULL,
-        PRIMARY KEY (number, tool)
-    ) WITHOUT ROWID;
-
-    CREATE TABLE subscriptions (name TEXT PRIMARY KEY) WITHOUT ROWID;
-    -- `next_at`: when the next delivery is due, or NULL if it was given up.
-    CREATE TABLE outbox (
-        n INTEGER PRIMARY KEY AUTOINCREMENT,
-        name TEXT NOT NULL,
-        turn_id TEXT NOT NULL,
-        seq INTEGER NOT NULL,
-        kind TEXT NOT NULL,
-        at REAL NOT NULL,
-        tries INTEGER NOT NULL DEFAULT 0,
-        next_at REAL DEFAULT 0,
-        error TEXT NOT NULL DEFAULT '',
-        UNIQUE (name, turn_id, seq)
-    );
-    CREATE INDEX outbox_by_time ON outbox (next_at, n) WHERE next_at IS NOT NULL;
-    CREATE INDEX outbox_by_turn ON outbox (turn_id);
 """
+)
 
 
 class Schema:
