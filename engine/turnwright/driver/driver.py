@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 from typing import Final
@@ -63,8 +63,6 @@ from .review import Review, TripError
 from .segment import Segment
 from .subagents import AgentTool, SubagentCalls
 
-#: Drives the sub-agent of a started call of a segment until it has ended or waits for a person.
-Delegation = Callable[[Segment, Call], Awaitable[CallSettledInput | CallWaitingInput]]
 #: Inputs that close the open calls.
 _STOPS: Final = frozenset[type[Input]]((AbortInput, ExpireInput, FailInput, TrippedInput))
 
@@ -175,7 +173,7 @@ class Driver:
         # Few engines make dependencies, and a stack has memory of its own in each turn.
         async with AsyncExitStack() if self._setup.make_deps is not None else NO_CONTEXT as after_release:
             try:
-                segment = await self._open_segment(claim, new_turn, fold, supplies)
+                segment = await self._open_supplied(claim, new_turn, fold, supplies)
                 self.segments[turn_id] = segment
                 if on_open is not None:
                     on_open()
@@ -208,27 +206,56 @@ class Driver:
         assert segment is not None  # noqa: S101 (neither context above swallows an error)
         return segment
 
-    async def _open_segment(
+    async def _open_supplied(
         self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplies: Supplied
     ) -> Segment:
-        """Return a claimed turn, ready to be driven but for its dependencies."""
-        setup = self._setup
+        """Return a claimed turn, ready to be driven but for its dependencies. Raises `CannotRunError`."""
         try:
-            segment = await open_segment(
-                self._store,
-                setup,
-                claim,
-                self._listeners,
-                self._histories,
-                self._delegate,
-                new_turn,
-                fold,
-                supplies.agent,
-            )
-            setup.need_supplied(claim.turn, segment.journal.started, supplies)
+            segment = await self._open_segment(claim, new_turn, fold, supplies.agent)
+            self._setup.need_supplied(claim.turn, segment.journal.started, supplies)
         except ConfigError as error:
             raise CannotRunError(str(error)) from error.__cause__  # the error that it quotes
         segment.origin = supplies.origin or segment.origin
+        return segment
+
+    async def _open_segment(
+        self, claim: Claim, new_turn: NewTurnClaim | None, fold: JournalFold | None, supplied_agent: Agent | None
+    ) -> Segment:
+        """Return a claimed turn, ready to be driven but for its dependencies.
+
+        A `new_turn`, which was just written, or one in `fold` is not read again. `supplied_agent` has the code of its
+        agent, if the caller has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open
+        call or the agent's code is missing, or if unpaired history is to be rejected. Raises `StoreError` if the
+        journal is unreadable.
+        """
+        setup = self._setup
+        if new_turn is None:
+            journal = await TurnJournal.open(self._store, claim, self._listeners, setup.now, fold)
+            now = journal.machine.turn
+            about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
+            _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
+            agent = _agent(journal, setup, supplied_agent)
+        else:
+            fold = JournalFold(claim.turn, list(enumerate(new_turn.facts, start=1)), new_turn.machine)
+            journal = TurnJournal(self._store, claim, fold, self._listeners, now=setup.now)
+            agent = new_turn.agent
+            journal.log(new_turn.facts)
+        _need_tools(journal, setup)
+        model = setup.model_for(agent)
+        if new_turn is None and journal.machine.turn.limits.cost is not None:
+            setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
+        if model.name != journal.started.model:
+            facts = [(seq, unsigned(fact)) for seq, fact in await self._store.facts(claim.turn)]
+            journal.transcript = Transcript.following(journal.machine.turn, facts)
+        history = NO_HISTORY
+        turn_start = journal.started
+        if turn_start.session is not None or turn_start.continue_from is not None or turn_start.message_history:
+            journal.waiting = None  # reading takes time: something may be posted meanwhile
+            earlier = {} if new_turn is None else new_turn.earlier
+            pair_calls = partial(_pair_history, claim.turn, setup)
+            history = await self._histories.before(claim.turn, turn_start, model.name, earlier, pair_calls)
+        segment = Segment(setup, journal, agent=agent, model=model, history=history)
+        segment.join(participants_of(segment, partial(self._delegate, segment)))
         return segment
 
     def _watch_for_aborts(self) -> AbstractAsyncContextManager[None]:
@@ -354,53 +381,6 @@ async def _feed(segment: Segment, event: Input | None) -> None:
     if type(event) in _STOPS:
         event = structs.replace(event, spent=await end_children(segment.journal))
     await segment.feed(event)
-
-
-async def open_segment(  # noqa: PLR0917 (what a driver has, then what it has read)
-    store: Store,
-    setup: Dependencies,
-    claim: Claim,
-    listeners: Listeners | None,
-    histories: SessionHistories,
-    delegate: Delegation,
-    new_turn: NewTurnClaim | None = None,
-    fold: JournalFold | None = None,
-    given_agent: Agent | None = None,
-) -> Segment:
-    """Return a claimed turn, ready to be driven but for its dependencies.
-
-    A `new_turn`, which was just written, or one in `fold` is not read again. `given_agent` has the code of its agent,
-    if the caller has it. Raises `ConfigError` if the model, its price for a cost limit, a tool of an open call or the
-    agent's code is missing, or if unpaired history is to be rejected. Raises `StoreError` if the journal is unreadable.
-    """
-    if new_turn is None:
-        journal = await TurnJournal.open(store, claim, listeners, setup.now, fold)
-        now = journal.machine.turn
-        about = {"turn": claim.turn, "step": now.counters.steps, "state": str(now.state)}
-        _LOG.info("turn %s: resumed in %s, step %d", claim.turn, now.state, now.counters.steps, extra=about)
-        agent = _agent(journal, setup, given_agent)
-    else:
-        fold = JournalFold(claim.turn, list(enumerate(new_turn.facts, start=1)), new_turn.machine)
-        journal = TurnJournal(store, claim, fold, listeners, now=setup.now)
-        agent = new_turn.agent
-        journal.log(new_turn.facts)
-    _need_tools(journal, setup)
-    model = setup.model_for(agent)
-    if new_turn is None and journal.machine.turn.limits.cost is not None:
-        setup.need_costs(agent, f"turn {claim.turn}: its cost budget")
-    if model.name != journal.started.model:
-        facts = [(seq, unsigned(fact)) for seq, fact in await store.facts(claim.turn)]
-        journal.transcript = Transcript.following(journal.machine.turn, facts)
-    history = NO_HISTORY
-    turn_start = journal.started
-    if turn_start.session is not None or turn_start.continue_from is not None or turn_start.message_history:
-        journal.waiting = None  # reading takes time: something may be posted meanwhile
-        earlier = {} if new_turn is None else new_turn.earlier
-        pair_calls = partial(_pair_history, claim.turn, setup)
-        history = await histories.before(claim.turn, turn_start, model.name, earlier, pair_calls)
-    segment = Segment(setup, journal, agent=agent, model=model, history=history)
-    segment.join(participants_of(segment, partial(delegate, segment)))
-    return segment
 
 
 def participants_of(segment: Segment, settle: Delegate) -> Participants:
