@@ -1,6 +1,6 @@
 """The metrics, made once for a meter."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from opentelemetry import metrics
@@ -35,70 +35,45 @@ class Instruments:
     """The instruments. Durations are in seconds; a turn's duration is its active time, over all its segments."""
 
     def __init__(self, meter: metrics.Meter) -> None:
-        histogram = meter.create_histogram
+        def histogram(
+            name: str, description: str, unit: str = "s", buckets: Sequence[float] = _SECONDS
+        ) -> metrics.Histogram:
+            return meter.create_histogram(name, unit, description, explicit_bucket_boundaries_advisory=buckets)
+
         self._usage = {
-            kind: meter.create_counter(
-                f"gen_ai.client.inference.usage.{kind}", unit="{token}", description=f"Number of {unit_name}."
-            )
+            kind: meter.create_counter(f"gen_ai.client.inference.usage.{kind}", "{token}", f"Number of {unit_name}.")
             for kind, unit_name in _KINDS.items()
         }
         self._of_operation = {
             kind: histogram(
                 f"gen_ai.client.inference.operation.{kind}",
-                unit="{token}",
-                description=f"Number of {_KINDS[kind]} of one attempt.",
-                explicit_bucket_boundaries_advisory=_TOKENS,
+                f"Number of {_KINDS[kind]} of one attempt.",
+                "{token}",
+                _TOKENS,
             )
             for kind in ("input_tokens", "output_tokens")
         }
-        self.chat = histogram(
-            "gen_ai.client.inference.duration",
-            unit="s",
-            description="Duration of one attempt at a model's reply.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
+        self.chat = histogram("gen_ai.client.inference.duration", "Duration of one attempt at a model's reply.")
         self.first_chunk = histogram(
             "gen_ai.client.inference.time_to_first_chunk",
-            unit="s",
-            description="Time from the start of an attempt to the first chunk of its streamed reply.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
+            "Time from the start of an attempt to the first chunk of its streamed reply.",
         )
         self.agent = histogram(
-            "gen_ai.invoke_agent.duration",
-            unit="s",
-            description="Duration of one segment of a turn.",
-            explicit_bucket_boundaries_advisory=_AGENT_SECONDS,
+            "gen_ai.invoke_agent.duration", "Duration of one segment of a turn.", buckets=_AGENT_SECONDS
         )
-        self.tool = histogram(
-            "gen_ai.execute_tool.duration",
-            unit="s",
-            description="Duration of one execution of a tool.",
-            explicit_bucket_boundaries_advisory=_SECONDS,
-        )
-        self._turns = meter.create_counter(
-            "turnwright.turns", unit="{turn}", description="Turns that ended, by outcome and reason."
-        )
+        self.tool = histogram("gen_ai.execute_tool.duration", "Duration of one execution of a tool.")
+        self._turns = meter.create_counter("turnwright.turns", "{turn}", "Turns that ended, by outcome and reason.")
         self._broken = meter.create_counter(
-            "turnwright.rules.broken", unit="{call}", description="Calls and answers that broke a rule, by rule."
+            "turnwright.rules.broken", "{call}", "Calls and answers that broke a rule, by rule."
         )
         self._pending = meter.create_gauge(
-            "turnwright.outbox.pending", unit="{notice}", description="Notices that wait for their delivery."
+            "turnwright.outbox.pending", "{notice}", "Notices that wait for their delivery."
         )
         self._failed = meter.create_gauge(
-            "turnwright.outbox.failed", unit="{notice}", description="Notices whose delivery was given up."
+            "turnwright.outbox.failed", "{notice}", "Notices whose delivery was given up."
         )
-        self._turn = histogram(
-            "turnwright.turn.duration",
-            unit="s",
-            description="Active time of a turn that ended.",
-            explicit_bucket_boundaries_advisory=_AGENT_SECONDS,
-        )
-        self._steps = histogram(
-            "turnwright.turn.steps",
-            unit="{step}",
-            description="Steps of a turn that ended.",
-            explicit_bucket_boundaries_advisory=_STEPS,
-        )
+        self._turn = histogram("turnwright.turn.duration", "Active time of a turn that ended.", buckets=_AGENT_SECONDS)
+        self._steps = histogram("turnwright.turn.steps", "Steps of a turn that ended.", "{step}", _STEPS)
 
     def used(self, usage: Usage, cache_write: int | None, attributes: Attributes) -> None:
         """Count the usage of one attempt. Parts of the tokens are counted only where there are any."""

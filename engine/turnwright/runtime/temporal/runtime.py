@@ -7,6 +7,7 @@ turn's id, its agent's name, and how it ended. The journal has everything else, 
 import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 import anyio
@@ -91,14 +92,19 @@ class Temporal(BoundRuntime):
         self._namespace = namespace
         self._queue = queue
         self._queues = dict(queues or {})
-        self._serves = tuple(serves) or tuple(dict.fromkeys((queue, *self._queues.values())))
-        self._concurrency = concurrency
-        self._rate = rate
-        self._queue_rate = queue_rate
-        self._drain = drain
-        self._sweep = sweep
-        self._heartbeat = heartbeat
         self._patience = patience
+        self._make_worker = partial(
+            TemporalWorker,
+            queue=queue,
+            serves=tuple(serves) or tuple(dict.fromkeys((queue, *self._queues.values()))),
+            concurrency=concurrency,
+            rate=rate,
+            queue_rate=queue_rate,
+            drain=drain,
+            sweep=sweep,
+            heartbeat=heartbeat,
+            patience=patience,
+        )
         self._search_attributes = search_attributes
         self._searchable = bool(search_attributes)
         #: When the namespace is asked again for its search attributes.
@@ -148,20 +154,7 @@ class Temporal(BoundRuntime):
         if self._working:
             raise ConfigError("this runtime already has a running worker, which serves all of its queues")
         client = await self._connect_once(prepare=True)
-        worker = TemporalWorker(
-            client,
-            self._work,
-            self._start_unless_running,
-            queue=self._queue,
-            serves=self._serves,
-            concurrency=self._concurrency,
-            rate=self._rate,
-            queue_rate=self._queue_rate,
-            drain=self._drain,
-            sweep=self._sweep,
-            heartbeat=self._heartbeat,
-            patience=self._patience,
-        )
+        worker = self._make_worker(client, self._work, self._start_unless_running)
         self._working = True
         try:
             await worker.run(anyio.Event() if stopping is None else stopping)
