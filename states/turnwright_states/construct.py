@@ -53,12 +53,14 @@ class Checked(Struct, metaclass=_CheckedCall, frozen=True, kw_only=True, forbid_
                 force_setattr(self, name, _plain_json(name, value))
 
 
-class _Unchecked(Protocol):
+class _Constructor(Protocol):
     def __call__(self, kind: Callable[P, V], /, *_: P.args, **fields: P.kwargs) -> V: ...
 
 
 #: Makes a value of a checked class with these fields. Nothing is checked or converted: a list stays a list.
-construct_unchecked: Final = cast("_Unchecked", StructMeta.__call__)
+construct_unchecked: Final = cast("_Constructor", StructMeta.__call__)
+#: The same as a call of its class.
+construct_checked: Final = cast("_Constructor", _CheckedCall.__call__)
 
 
 def construct(kind: type[C], fields: Mapping[str, object]) -> C:

@@ -14,7 +14,7 @@ from turnwright._base.frozen import MOST_NESTED, deeper_than
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, ResponseToolCall, TextDelta
 from turnwright.transcript.events import ReasoningDeltaEvent, StreamEvent, TextDeltaEvent, ToolCallDeltaEvent
 from turnwright_states import Finish, ModelRepliedInput, ToolCall, Usage
-from turnwright_states.construct import construct_unchecked
+from turnwright_states.construct import construct_checked, construct_unchecked
 from turnwright_states.payload import FrozenDict
 
 #: The problem of a call whose arguments are nested too deep.
@@ -45,26 +45,16 @@ def settled_input(
     arguments = call.arguments
     # Frozen once for everybody who receives the call. The slow way copies too: a model may use its own arguments again.
     flat = _flat(arguments) if fine and arguments is not None and type(arguments) in (dict, FrozenDict) else None
-    simple = FrozenDict(flat) if flat is not None else None
-    if simple is None:
+    if flat is not None:
+        make, arguments = construct_unchecked, FrozenDict(flat)
+    else:
+        make = construct_checked
         if isinstance(arguments, Mapping) and deeper_than(dict(arguments), MOST_NESTED):
             arguments, loop_key, problem = None, None, TOO_DEEP
-        return ToolCall(
-            name=call.name,
-            arguments=arguments,
-            raw=call.raw,
-            provider_id=call.id,
-            problem=problem,
-            loop_key=loop_key,
-            ignore_in_loop_detection=ignore_in_loop_detection,
-            delegates=delegates,
-            output=output,
-            reaches=reaches,
-        )
-    return construct_unchecked(
+    return make(
         ToolCall,
         name=call.name,
-        arguments=simple,
+        arguments=arguments,
         raw=call.raw,
         provider_id=call.id,
         problem=problem,
@@ -85,21 +75,12 @@ def replied_input(
     """
     fine = type(reply.text) is str and type(reply.reasoning) is str and type(reply.finish) is Finish
     simple = fine and not reply.reasoning_details and (usage is None or type(usage) is Usage)
-    if simple:
-        return construct_unchecked(
-            ModelRepliedInput,
-            text=reply.text,
-            reasoning=reply.reasoning,
-            calls=calls,
-            finish=reply.finish,
-            usage=usage,
-            starts=starts,
-            elapsed=elapsed,
-        )
-    return ModelRepliedInput(
+    make = construct_unchecked if simple else construct_checked
+    return make(
+        ModelRepliedInput,
         text=reply.text,
         reasoning=reply.reasoning,
-        reasoning_details=reply.reasoning_details,
+        reasoning_details=reply.reasoning_details or (),
         calls=calls,
         finish=reply.finish,
         usage=usage,
