@@ -522,7 +522,7 @@ async def test_unmigrated_store_is_refused(postgres_server: PostgresServer) -> N
         ("DROP TABLE turnwright_turns", 'relation "turnwright_turns" does not exist'),
         ("ALTER TABLE turnwright_turns DROP COLUMN model", 'column "model" does not exist'),
         ("UPDATE turnwright_schema SET version = NULL", "its schema version is None"),
-        ("DELETE FROM turnwright_schema", 'relation "turnwright_turns" already exists'),
+        ("DELETE FROM turnwright_schema", 'relation "turnwright_inbox" already exists'),
     ],
 )
 async def test_damaged_tables_are_named(postgres_server: PostgresServer, change: LiteralString, why: str) -> None:
