@@ -69,12 +69,17 @@ def pytest_says(cli: "Cli", printed: str) -> str:
     return subprocess.run(command, cwd=cli.folder, capture_output=True, text=True, check=False).stdout
 
 
+def without_progress(text: str) -> list[str]:
+    """Return the lines on standard error without those of the progress, one every two seconds."""
+    return [line for line in text.splitlines() if not line.startswith(("playing: ", "rehearsing: ", "reducing "))]
+
+
 def test_stand_ins_take_the_places_of_the_tools(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", NOISY)
     output = cli.run(
         "fuzz", "--agents", agents, "--tools", tools, "--examples", "30", "--seed", "1", "--coverage", "r.json"
     )
-    assert (output.code, output.err) == (0, "loaded\n")
+    assert (output.code, without_progress(output.err)) == (0, ["loaded"])
     assert "played 30 examples, " in output.out
     assert " with Tester and 1 tool: seed 1, " in output.out
     assert "stand-ins replaced the tools: no tool was run (--run-tools runs them)" in output.out
@@ -144,6 +149,7 @@ def test_configuration_mistake_is_a_single_line(cli: "Cli") -> None:
         (["--agent", "Nobody"], "Nobody"),
         (["--tools", "none.py"], "there is no file none.py"),
         (["--coverage", "no/rows.json"], "--coverage no/rows.json: there is no folder no"),
+        (["--test", "no/test_found.py"], "--test no/test_found.py: there is no folder no"),
         (["--root", "none"], "--root none: is not a folder"),
     ):
         output = cli.run("fuzz", *flags, "--examples", "1")
@@ -249,7 +255,7 @@ def test_tools_of_an_agent_in_code_run_and_a_fault_is_named_first(cli: "Cli") ->
     cli.write("desk.py", DESK)
     output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1")
     assert output.code == 1
-    lines = [line for line in output.err.splitlines() if not line.startswith(("rehearsing", "reducing"))]
+    lines = without_progress(output.err)
     assert lines[0].startswith("violated: reserve: invariant_few_nights: ")
     number = lines[1].removeprefix("found in example ").partition(" ")[0]
     command = f"turnwright fuzz --agents desk.py:DESK --examples {number} --seconds inf --seed 1"
@@ -259,11 +265,18 @@ def test_tools_of_an_agent_in_code_run_and_a_fault_is_named_first(cli: "Cli") ->
     assert "1 failed" in pytest_says(cli, output.out)
 
 
-def test_failing_case_is_written_to_a_file(cli: "Cli") -> None:
+def test_failing_case_and_rows_are_written_to_files(cli: "Cli") -> None:
+    """Of a rehearsal, and of turns with stand-ins."""
     cli.write("desk.py", DESK)
-    output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1", "--test", "test_found.py")
-    assert (output.code, output.out) == (1, "")
-    assert "load_desk" in (cli.folder / "test_found.py").read_text()
+    agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
+    stand_ins = ("--agents", agents.name, "--tools", tools.name, "--run-tools")
+    for number, options in enumerate([("--agents", "desk.py:DESK"), stand_ins]):
+        file, rows = f"test_found_{number}.py", f"rows_{number}.json"
+        output = cli.run("fuzz", *options, "--seed", "1", "--test", file, "--coverage", rows)
+        assert (output.code, output.out) == (1, "")
+        assert f"a test that fails in this way is in {file}: run pytest {file}\n" in output.err
+        assert "# Found by: turnwright fuzz " in (cli.folder / file).read_text()
+        assert any(row["taken"] for row in json.loads((cli.folder / rows).read_text())["rows"])
 
 
 def test_warning_of_a_rehearsal_is_an_error_with_strict(cli: "Cli") -> None:

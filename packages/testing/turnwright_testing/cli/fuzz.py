@@ -2,17 +2,14 @@
 
 import secrets
 import shlex
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Unpack, cast
 
 import typer
-from rich.progress import Progress as Bar
 
-from turnwright._base.regular_files import write_regular
 from turnwright._base.words import count
 from turnwright.agent import AGENTS_FILE, Agent
 from turnwright.agents.files import read_agents
@@ -28,8 +25,6 @@ from turnwright.cli.options import (
     read_metadata,
     with_helpers,
 )
-from turnwright.cli.process import echo
-from turnwright.cli.screen import Screen
 from turnwright.context import DepsFactory
 from turnwright.driver.subagents import agent_tools
 from turnwright.errors import ConfigError
@@ -38,12 +33,14 @@ from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool, builtin_tools, load_tools
 from turnwright.tools.load import load_tools_and_deps, names_code
 from turnwright_states.row_counts import RowCounts
-from turnwright_states.verdict import Check
 from turnwright_testing.failing_test import FailureOrigin
 from turnwright_testing.python_source import code
 
+from .run_output import ProgressLine, Run, write_for
+
 if TYPE_CHECKING:
-    from turnwright_testing.fuzz import Found, FuzzReport, Progress, Target
+    from turnwright_testing.desk import Desk
+    from turnwright_testing.fuzz import FuzzReport, Target
     from turnwright_testing.play import Build, EngineParts
 
 #: Seeds are below this number, so that people can copy one by hand.
@@ -114,38 +111,27 @@ def fuzz(
 
     Exit codes: 0 all checks hold, 1 violated, 2 configuration, 6 inconclusive.
     """
-    if coverage is not None and not coverage.parent.is_dir():
-        raise ConfigError(f"--coverage {coverage}: there is no folder {coverage.parent}")
+    for flag, file in (("--coverage", coverage), ("--test", test)):
+        if file is not None and not file.parent.is_dir():
+            raise ConfigError(f"{flag} {file}: there is no folder {file.parent}")
     seed = secrets.randbelow(_SEEDS) if seed is None else seed
     options = _Options(agents, agent, tools, root, tuple(metadata or ()))
-    if rules_off and (simulate or (names_code(agents or "") and not stand_ins)):
+    rehearses = names_code(agents or "") and not stand_ins
+    if rules_off and (simulate or rehearses):
         raise ConfigError("--rules-off plays with stand-ins: leave out --simulate, and give --stand-ins for code")
     if simulate and run_tools:
         raise ConfigError("--simulate runs no tools: leave out --run-tools")
+    # A tool may print, but not inside a printed test.
+    run = Run(seed, seconds, test, process.Output(alone=True))
     if simulate:
-        checks, rows = _simulate(options, schedules=schedules, seed=seed, seconds=seconds)
-    elif names_code(agents or "") and not stand_ins:
-        from .desk import DeskOptions, rehearse  # noqa: PLC0415 (Hypothesis is slow to load)
-
-        flags = ["--strict"] if strict else []
-        raise typer.Exit(
-            rehearse(
-                DeskOptions(str(agents), agent or "", tools or "", str(root or Path()), read_metadata(metadata)),
-                examples=examples,
-                seed=seed,
-                seconds=seconds,
-                strict=strict,
-                test=test,
-                command=shlex.join(["turnwright", "fuzz", *options.words(), *flags]),
-            )
-        )
+        status, rows = _simulate(options, run, schedules)
+    elif rehearses:
+        status, rows = _rehearse(options, run, examples, strict=strict)
     else:
-        checks, rows = _play(
-            options, examples=examples, seed=seed, seconds=seconds, run_tools=run_tools, rules_off=rules_off
-        )
+        status, rows = _play(options, run, examples, run_tools=run_tools, rules_off=rules_off)
     if coverage is not None:
-        _write(rows, coverage)
-    raise typer.Exit(exit_code(checks))
+        write_for("--coverage", coverage, rows.to_json())
+    raise typer.Exit(status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +149,30 @@ class _Options:
         """The file, the folder or the code with the agents."""
         return self.agents or (AGENTS_FILE if self.agent else None)
 
-    def words(self) -> list[str]:
-        """Return the options of a command that plays or simulates the same."""
+    def command(self, *more: str) -> str:
+        """Return a command that plays or simulates the same, with more options at its end."""
         flags = {"--agents": self.agents, "--agent": self.agent, "--tools": self.tools, "--root": self.root}
         words = [word for flag, value in flags.items() if value is not None for word in (flag, str(value))]
-        return words + [word for entry in self.metadata for word in ("--metadata", entry)]
+        words += [word for entry in self.metadata for word in ("--metadata", entry)]
+        return shlex.join(["turnwright", "fuzz", *words, *more])
+
+    def load_desks(self) -> "dict[str, Desk]":
+        """Load the desks of agents that are code, each by the expression that loads it. Raises `ConfigError`."""
+        from turnwright_testing.desk import load_desk, load_desks  # noqa: PLC0415 (Hypothesis is slow to load)
+
+        source = str(self.agents)
+        places = {"tools": self.tools, "root": None if self.root is None else str(self.root)}
+        options = {name: value for name, value in places.items() if value is not None}
+        desks = [load_desk(source, self.agent, **options)] if self.agent else load_desks(source, **options)
+        metadata = read_metadata(self.metadata)
+        return {
+            self._desk_code(desk.agent.name, options): replace(desk, metadata=(metadata,)) if metadata else desk
+            for desk in desks
+        }
+
+    def _desk_code(self, name: str, options: Mapping[str, str]) -> str:
+        arguments = [code(self.agents), *([code(name)] if ":" not in str(self.agents) else [])]
+        return f"load_desk({', '.join([*arguments, *(f'{key}={code(value)}' for key, value in options.items())])})"
 
     def load(self) -> "_Loaded":
         """Load the agents and their tools. Raises `ConfigError`."""
@@ -222,13 +227,10 @@ class _Loaded:
         return FailureOrigin(tuple(objects), agent=expression, tools=all_tools, build=build)
 
 
-def _play(
-    options: _Options, *, examples: int, seed: int, seconds: float | None, run_tools: bool, rules_off: bool
-) -> tuple[list[Check], RowCounts]:
-    """Play random turns, and print the report, or the failure and its test. Return the checks and the rows taken."""
+def _play(options: _Options, run: Run, examples: int, *, run_tools: bool, rules_off: bool) -> tuple[int, RowCounts]:
+    """Play random turns, and print the report, or the failure and its test. Return the exit code and the rows taken."""
     from turnwright_testing import fuzz as runner  # noqa: PLC0415 (Hypothesis is slow to load)
 
-    out = process.Output(alone=True)  # a tool may print, but not inside a printed test
     loaded_code = options.load()
     target = runner.Target(
         loaded_code.agents,
@@ -238,24 +240,34 @@ def _play(
         metadata=read_metadata(options.metadata),
         rules_off=rules_off,
     )
-    with _bar(examples) as progress:
-        report = runner.fuzz(target, examples=examples, seed=seed, seconds=seconds, progress=progress)
-    run = ["--run-tools"] * run_tools + ["--rules-off"] * rules_off
-    command = shlex.join(
-        ["turnwright", "fuzz", *options.words(), *run, "--examples", str(examples), "--seed", str(seed)]
-    )
-    if report.found is None:
-        out.write(*_report_lines(report, target))
+    progress = ProgressLine(_names(loaded_code.agents), examples)
+    report = runner.fuzz(target, examples=examples, seed=run.seed, seconds=run.seconds, progress=progress.show)
+    failure = report.found
+    if failure is None:
+        run.out.write(*_report_lines(report, target))
     else:
-        _print_found(report, report.found, command)
-        test = runner.as_test(
-            report.found, loaded_code.origin(report.found.agent), command=command, run_tools=run_tools
+        flags = ["--run-tools"] * run_tools + ["--rules-off"] * rules_off
+        command = options.command(*flags, "--examples", str(examples), "--seed", str(run.seed))
+        often = "" if failure.comes_back else "; the same example passed when it was repeated, and was not reduced"
+        run.fail(
+            *(f"violated: {check.claim}: {check.detail}" for check in failure.checks),
+            f"found in example {report.examples} of {report.wanted}{often}",
+            command=command,
+            test=runner.as_test(failure, loaded_code.origin(failure.agent), command=command, run_tools=run_tools),
         )
-        out.write(test.removesuffix("\n"))
-    return report.checks, report.rows
+    return exit_code(report.checks), report.rows
 
 
-def _simulate(options: _Options, *, schedules: int, seed: int, seconds: float | None) -> tuple[list[Check], RowCounts]:
+def _rehearse(options: _Options, run: Run, examples: int, *, strict: bool) -> tuple[int, RowCounts]:
+    """Rehearse agents that are code. See `_play`."""
+    from .desk import rehearse  # noqa: PLC0415 (Hypothesis is slow to load)
+
+    before, command = RowCounts.now(), options.command(*["--strict"] * strict)
+    status = rehearse(options.load_desks(), run, examples, strict=strict, command=command)
+    return status, RowCounts.now() - before
+
+
+def _simulate(options: _Options, run: Run, schedules: int) -> tuple[int, RowCounts]:
     """Simulate the agents with their tools and sub-agents. See `_play`."""
     from turnwright_testing.simulation import SimulationTarget, simulate  # noqa: PLC0415 (few runs simulate)
 
@@ -265,11 +277,14 @@ def _simulate(options: _Options, *, schedules: int, seed: int, seconds: float | 
     build = cast("Callable[..., Engine[None]]", loaded_code.build)
     metadata = read_metadata(options.metadata)
     targets = [SimulationTarget(agent, loaded_code.tools, build, metadata) for agent in loaded_code.agents]
-    with _bar(schedules) as progress:
-        report = simulate(targets, schedules=schedules, seed=seed, seconds=seconds, progress=progress)
-    command = shlex.join(["turnwright", "fuzz", "--simulate", *options.words()])
-    print_simulation(report, loaded_code.agents, command, loaded_code.origin)
-    return report.checks, report.rows
+    progress = ProgressLine(_names(loaded_code.agents), schedules, verb="simulating", unit="schedule")
+    report = simulate(targets, schedules=schedules, seed=run.seed, seconds=run.seconds, progress=progress.show)
+    print_simulation(report, run, loaded_code.agents, options.command("--simulate"), loaded_code.origin)
+    return exit_code(report.checks), report.rows
+
+
+def _names(agents: Sequence[Agent]) -> str:
+    return ", ".join(agent.name for agent in agents)
 
 
 def _builder(make_deps: DepsFactory[object]) -> "Build[object]":
@@ -286,31 +301,11 @@ def _choose(name: str | None, source: str | None) -> tuple[Agent, ...]:
     return tuple(agents) if name is None else (find_agent(agents, name),)
 
 
-@contextmanager
-def _bar(examples: int) -> "Iterator[Progress]":
-    console = Screen(err=True)
-    with Bar(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("playing", total=examples)
-
-        def show(count: int, smaller: bool) -> None:
-            bar.update(task, completed=count, description="reducing" if smaller else "playing")
-
-        yield show
-
-
-def _write(rows: RowCounts, file: Path) -> None:
-    try:
-        write_regular(file, rows.to_json().encode())
-    except OSError as error:
-        raise ConfigError(f"--coverage {file}: cannot be written: {error.strerror}") from None
-
-
 def _report_lines(report: "FuzzReport", target: "Target") -> Iterator[str]:
     turns, agents = report.ends.total(), target.agents
-    names = ", ".join(agent.name for agent in agents)
     tools = sum(any(agent.may_use(tool.name, delegates=tool.delegates) for agent in agents) for tool in target.tools)
     yield (
-        f"played {report.examples} examples, {turns} turns, with {names} and {count(tools, 'tool')}:"
+        f"played {report.examples} examples, {turns} turns, with {_names(agents)} and {count(tools, 'tool')}:"
         f" seed {report.seed}, {report.seconds:.1f} s"
     )
     yield _RAN if target.run_tools else _STOOD_IN
@@ -335,15 +330,6 @@ def _lines_of_breaches(report: "FuzzReport", target: "Target") -> Iterator[str]:
         yield f"  {name}: broken by {counts}: {breach.example}"
     if not names:
         yield "  the agents have no rules"
-
-
-def _print_found(report: "FuzzReport", failure: "Found", command: str) -> None:
-    for check in failure.checks:
-        echo(f"violated: {check.claim}: {check.detail}", err=True)
-    often = "" if failure.comes_back else "; the same example passed when it was repeated, and was not reduced"
-    echo(f"found in example {report.examples} of {report.wanted}{often}", err=True)
-    echo(f"to repeat: {command}", err=True)
-    echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
 
 
 _STOOD_IN: Final = "stand-ins replaced the tools: no tool was run (--run-tools runs them)"

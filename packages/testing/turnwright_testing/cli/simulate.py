@@ -5,40 +5,42 @@ from typing import cast
 
 from turnwright.agent import Agent
 from turnwright.cli.check_report import lines_of_turns
-from turnwright.cli.process import Output, echo
 from turnwright_testing.failing_test import FailureOrigin
 from turnwright_testing.simulation import SimulationReport
 from turnwright_testing.simulation.campaign import as_schedule_test
 from turnwright_testing.simulation.shrink import plain
+
+from .run_output import Run
 
 #: Lines of a trace that are shown.
 _MOST_LINES = 200
 
 
 def print_simulation(
-    report: SimulationReport, agents: Sequence[Agent], command: str, origin_of: Callable[[Agent], FailureOrigin]
+    report: SimulationReport,
+    run: Run,
+    agents: Sequence[Agent],
+    command: str,
+    origin_of: Callable[[Agent], FailureOrigin],
 ) -> None:
     """Print the report, or the reduced failure and a test that fails in the same way.
 
     `command` is the command without the seed and the number of schedules; `origin_of` says how a test makes an agent.
     """
-    out = Output(alone=True)
-    if report.found is None or report.target is None:
-        out.write(*_report_lines(report, agents))
+    schedule, target = report.found, report.target
+    if schedule is None or target is None:
+        run.out.write(*_report_lines(report, agents))
         return
-    again = f"{command} --schedules 1 --seed {report.found.seed}"
-    for violation in report.found.violations:
-        echo(f"violated: {violation.claim}: {violation.detail}", err=True)
-    for line in report.found.trace[-_MOST_LINES:]:
-        echo(f"  {line}", err=True)
-    echo(f"found in schedule {report.schedules} of {report.wanted}, whose seed is {report.found.seed}", err=True)
-    kept_choices = sum(number > 0 for numbers in plain(report.found.choices).values() for number in numbers)
-    echo(f"reduced to {kept_choices} choices that are not the simplest", err=True)
-    echo(f"to repeat: {again}", err=True)
-    echo("a test that fails in this way is on stdout: save it in a file, and run pytest", err=True)
-    target = report.target
-    test = as_schedule_test(report.found, target, origin_of(cast("Agent", target.agent)), command=again)
-    out.write(test.removesuffix("\n"))
+    again = f"{command} --schedules 1 --seed {schedule.seed}"
+    kept_choices = sum(number > 0 for numbers in plain(schedule.choices).values() for number in numbers)
+    run.fail(
+        *(f"violated: {violation.claim}: {violation.detail}" for violation in schedule.violations),
+        *(f"  {line}" for line in schedule.trace[-_MOST_LINES:]),
+        f"found in schedule {report.schedules} of {report.wanted}, whose seed is {schedule.seed}",
+        f"reduced to {kept_choices} choices that are not the simplest",
+        command=again,
+        test=as_schedule_test(schedule, target, origin_of(cast("Agent", target.agent)), command=again),
+    )
 
 
 def _report_lines(report: SimulationReport, agents: Sequence[Agent]) -> Iterator[str]:

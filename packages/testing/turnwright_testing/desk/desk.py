@@ -59,9 +59,9 @@ class Desk:
         return frozenset(filter(None, map(_file_of, self.modules)))
 
 
-def load_desk(source: str, agent: str = "", *, tools: str = "") -> Desk:
+def load_desk(source: str, agent: str = "", *, tools: str = "", root: str = ".") -> Desk:
     """Load one desk of a source. Raises what `load_desks` does, and `ConfigError` unless `agent` names one."""
-    desks = load_desks(source, tools=tools)
+    desks = load_desks(source, tools=tools, root=root)
     matching_desks = [desk for desk in desks if agent in ("", desk.agent.name)]
     if len(matching_desks) != 1:
         names = ", ".join(desk.agent.name for desk in desks)
