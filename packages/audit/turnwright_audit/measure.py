@@ -74,22 +74,14 @@ class TurnMeasure(Struct):
         return len(self.calls)
 
 
-class RunMeasure(Struct):
-    """One run with its sub-agents. Tokens are input and output tokens; the input includes the cached ones.
+class Counts(Struct, kw_only=True):
+    """What is counted in a run, and added up for all. The input tokens include the cached ones.
 
     Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
-    result could not be read), `waiting` (the run is paused, and a person answers first) or else `unpaired`, counted by
-    tool in `unpaired_tools`. `lost_calls` could not be read, `orphans` are results whose call is
-    nowhere. `findings` counts what cannot be so in a recording, by kind. `finished`: it ended by itself, with an answer
-    or a terminal tool. `first` marks the first run of a file. `tokens_after` are those after the first loop of each
-    kind in each turn.
+    result could not be read), `waiting` (the run is paused, and a person answers first) or else `unpaired`.
+    `lost_calls` could not be read, `orphans` are results whose call is nowhere.
     """
 
-    file: str
-    run: str
-    format: str
-    agent: str
-    model: str
     turns: int = 0
     steps: int = 0
     calls: int = 0
@@ -105,15 +97,35 @@ class RunMeasure(Struct):
     failed_requests: int = 0
     unreadable_lines: int = 0
     subagents: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens."""
+        return self.input_tokens + self.output_tokens
+
+
+class RunMeasure(Counts, kw_only=True):
+    """One run with its sub-agents.
+
+    `unpaired_tools` counts the unpaired calls by tool. `findings` counts what cannot be so in a recording, by kind.
+    `finished`: it ended by itself, with an answer or a terminal tool. `first` marks the first run of a file.
+    `tokens_after` are those after the first loop of each kind in each turn.
+    """
+
+    file: str
+    run: str
+    format: str
+    agent: str
+    model: str
     ending: str = ""
     success: bool | None = None
     cut: bool = False
     finished: bool = False
     first: bool = False
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost: float = 0.0
     findings: dict[str, int] = field(default_factory=dict)
     unpaired_tools: dict[str, int] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
@@ -132,11 +144,6 @@ class RunMeasure(Struct):
     def has_step_tokens(self) -> bool:
         """Whether the tokens are known for each step, and not as a sum alone."""
         return any(any(turn.tokens) for turn in self.measured)
-
-    @property
-    def tokens(self) -> int:
-        """Input and output tokens."""
-        return self.input_tokens + self.output_tokens
 
 
 def measure(run: Trajectory, file: str, place: int = 0) -> RunMeasure:

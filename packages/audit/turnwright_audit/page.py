@@ -15,7 +15,7 @@ from .loops import LoopKind
 from .numbers import abbreviate, percent
 from .plots import Line, curves, histogram
 from .suggest import Suggestion
-from .totals import MICRO, OfRule, SeenLoop, Tally, Totals
+from .totals import MICRO, SeenLoop, Tally, Totals
 from .trials import TRIALS
 
 _STYLE: Final = Path(__file__).with_name("page.css")
@@ -65,7 +65,6 @@ class _Page:
     def __init__(self, totals: Totals, hide: Callable[[str], str]) -> None:
         self._totals = totals
         self._hide = hide
-        self._labeled = totals.succeeded + totals.failed > 0
 
     def _text(self, text: str) -> str:
         return escape(escape_invisible(self._hide(text)))
@@ -75,15 +74,13 @@ class _Page:
         formats = ", ".join(sorted(totals.formats))
         where = f"{count(files, 'file')} ({self._text(formats)})"
         yield f"<h1>Audit of {count(totals.runs, 'agent run')}</h1><p>{where}</p>"
-        tokens = totals.input_tokens + totals.output_tokens
-        labeled_count = totals.succeeded + totals.failed
-        of = "" if labeled_count in (0, totals.runs) else f" of the {labeled_count:,} with a label"
+        of = "" if totals.labeled in (0, totals.runs) else f" of the {totals.labeled:,} with a label"
         cards = {
             "steps": abbreviate(totals.steps),
             "tool calls": abbreviate(totals.calls),
-            "tokens": abbreviate(tokens) if tokens else "not recorded",
+            "tokens": abbreviate(totals.tokens) if totals.tokens else "not recorded",
             "cost": money(totals.cost) if totals.cost else "not recorded",
-            f"succeeded{of}": percent(totals.succeeded, labeled_count) or "no labels",
+            f"succeeded{of}": percent(totals.succeeded, totals.labeled) or "no labels",
             "of the runs have a loop": percent(totals.looping, totals.runs),
             "calls without a result": f"{totals.unpaired:,}",
         }
@@ -94,19 +91,8 @@ class _Page:
     def rules(self, rules: RuleList | None) -> Iterator[str]:
         if rules is None:
             return
-        totals, no_runs = self._totals, OfRule()
-        breaking = totals.breaking
-        verb = "breaks" if breaking.runs == 1 else "break"
-        yield f"<h2>Rules</h2><p>{count(breaking.runs, 'run')} of {totals.runs:,} {verb} a rule"
-        share = percent(breaking.failed, totals.failed)
-        yield f"; {breaking.failed:,} of them failed, {share} of all failures.</p>" if self._labeled else ".</p>"
-        rows = []
-        for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
-            rule_totals = totals.rules.get(rule.name, no_runs)
-            failures = f"{rule_totals.failed:,}" if self._labeled else "?"
-            rows.append(
-                (self._text(rule.name), rule.effect, f"{rule_totals.runs:,}", failures, f"{rule_totals.calls:,}")
-            )
+        yield f"<h2>Rules</h2><p>{self._totals.describe_breaking()}.</p>"
+        rows = [(self._text(name), *cells) for name, *cells in self._totals.rule_rows(rules)]
         yield _table(("rule", "effect", ">runs", ">failed", ">calls"), rows)
 
     def list_suggestions(self, suggestion: Suggestion | None) -> Iterator[str]:
@@ -121,9 +107,8 @@ class _Page:
 
     def _effect(self, name: str, tally: Tally) -> Sequence[str]:
         totals = self._totals
-        ok = f"{tally.succeeded:,}" if self._labeled else "?"
         shares = (percent(tally.steps, totals.steps), *totals.shares_saved(tally))
-        return (name, f"{tally.runs:,}", ok, *shares)
+        return (name, f"{tally.runs:,}", totals.show_labeled(tally.succeeded), *shares)
 
     def sizes(self) -> Iterator[str]:
         every = self._totals.all
@@ -141,11 +126,11 @@ class _Page:
         yield "</div>"
 
     def limits(self) -> Iterator[str]:
-        totals = self._totals
+        totals, is_labeled = self._totals, self._totals.labeled > 0
         run_count, label = (
-            (totals.succeeded, "successful runs stopped") if self._labeled else (totals.runs, "runs stopped")
+            (totals.succeeded, "successful runs stopped") if is_labeled else (totals.runs, "runs stopped")
         )
-        saved_label = "steps of failed runs saved" if self._labeled else "steps saved"
+        saved_label = "steps of failed runs saved" if is_labeled else "steps saved"
         yield "<h2>Limits against successes lost</h2>"
         yield "<p>What each limit would have done to these runs. A model that knows a limit may act otherwise.</p>"
         yield _legend({"saved-key": saved_label, "lost-key": label})
@@ -162,7 +147,7 @@ class _Page:
                 Line(
                     "lost",
                     label,
-                    [(tally.succeeded if self._labeled else tally.runs) / max(run_count, 1) for tally in tallies],
+                    [(tally.succeeded if is_labeled else tally.runs) / max(run_count, 1) for tally in tallies],
                 ),
             )
             yield f'<div class="panel"><h3>{title}</h3>{curves(title, values, lines)}</div>'
@@ -170,14 +155,14 @@ class _Page:
         rows = []
         for name, words in _DETECTORS.items():
             tally = totals.tallies.get(name, Tally())
-            ok = f"{tally.succeeded:,}" if self._labeled else "?"
+            ok = totals.show_labeled(tally.succeeded)
             rows.append((words, f"{tally.runs:,}", ok, f"{self._find_saving(tally):.1%}"))
         yield "<h2>Loop detectors</h2>"
         yield _table(("a turn is stopped by", ">runs", ">had succeeded", f">{saved_label}"), rows)
 
     def _find_saving(self, tally: Tally) -> float:
         totals = self._totals
-        if self._labeled:
+        if totals.labeled:
             return tally.saved_failed / max(totals.failed_steps, 1)
         return tally.steps / max(totals.steps, 1)
 
@@ -196,12 +181,9 @@ class _Page:
         yield from map(self._run, runs.values())
         yield "</div>"
 
-    def _name_run(self, file: str, run: str) -> str:
-        return self._text(f"{Path(file).name}:{run}" if run.isdecimal() else run)
-
     def _run(self, loops: Sequence[SeenLoop]) -> str:
         first = loops[0]
-        name = self._name_run(first.file, first.run)
+        name = self._text(first.name)
         label = {True: ", succeeded", False: ", failed", None: ""}[first.success]
         shapes = ['<rect class="whole" x="0" y="1" width="100" height="12" rx="1"/>']
         for seen_loop in loops:
@@ -223,7 +205,7 @@ class _Page:
         if unpaired_runs := totals.without_results[:_ROWS]:
             rows = [
                 (
-                    self._name_run(unpaired_run.file, unpaired_run.run),
+                    self._text(unpaired_run.name),
                     self._text(", ".join(unpaired_run.tools)),
                     f"{unpaired_run.calls:,}",
                 )

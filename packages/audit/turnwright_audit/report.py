@@ -35,7 +35,8 @@ def run_json(run: RunMeasure) -> dict[str, JsonValue]:
         fields.pop("invariants")
     else:
         fields["invariants"] = invariants_json(run.invariants)
-    return {"kind": "run", **fields, "tokens": run.tokens}
+    names = {name: fields.pop(name) for name in ("file", "run", "format", "agent", "model")}
+    return {"kind": "run", **names, **fields, "tokens": run.tokens}
 
 
 def summary_json(
@@ -51,7 +52,7 @@ def summary_json(
         "kind": "summary",
         **figures,
         **sums,
-        "tokens": totals.input_tokens + totals.output_tokens,
+        "tokens": totals.tokens,
         "endings": dict(Counter(totals.endings).most_common()),
         "findings": dict(totals.findings),
         **group_json(totals.all),

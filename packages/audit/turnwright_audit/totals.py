@@ -1,14 +1,18 @@
 """The totals of an audit. They are added up file by file, in memory that does not grow with the number of runs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
+from pathlib import PurePath
 from typing import Final, Self
 
 from msgspec import Struct, field
 
+from turnwright._base.words import count
+from turnwright_states.rules import RuleList
+
 from .distribution import Distribution
 from .loops import Loop
-from .measure import RunMeasure, TurnMeasure
+from .measure import Counts, RunMeasure, TurnMeasure
 from .numbers import percent
 from .trials import TRIALS, Trial, effect, may_matter
 from .verdicts import Invariants
@@ -18,8 +22,6 @@ MICRO: Final = 1_000_000
 #: Groups and endings that are kept apart; the rest is one.
 _MOST_GROUPS: Final = 200
 OTHERS: Final = "(others)"
-#: The fields of totals that are not sums of those of runs.
-_OWN: Final = ("cut", "findings", "finished", "invariants", "loops", "rules")
 #: The loops, and the runs with calls without a result, that are kept for a report.
 _KEPT: Final = 200
 
@@ -146,22 +148,28 @@ class OfRule(_Sum):
         self.calls += calls
 
 
-class SeenLoop(Struct):
-    """A loop with its run. `has_tokens`: the run has the tokens of each step, so those after the loop are known."""
-
+class _OfRun(Struct):
     file: str
     run: str
+
+    @property
+    def name(self) -> str:
+        """The name of the run: of one that has a number only, with the name of its file."""
+        return f"{PurePath(self.file).name}:{self.run}" if self.run.isdecimal() else self.run
+
+
+class SeenLoop(_OfRun):
+    """A loop with its run. `has_tokens`: the run has the tokens of each step, so those after the loop are known."""
+
     steps: int
     success: bool | None
     loop: Loop
     has_tokens: bool = True
 
 
-class UnpairedRun(Struct):
+class UnpairedRun(_OfRun):
     """A run with calls without a result, which are counted by tool."""
 
-    file: str
-    run: str
     calls: int
     tools: dict[str, int]
 
@@ -190,7 +198,7 @@ class GoodRuns(_Sum):
             self.cost.add(round(cost * MICRO))
 
 
-class Totals(Struct):
+class Totals(Counts, kw_only=True):
     """The totals of all runs. `succeeded` and `failed` are labels; runs without one are in neither.
 
     `good` are the runs that succeeded, `finished` those that gave an answer. `failed_steps` are the steps of
@@ -199,27 +207,8 @@ class Totals(Struct):
     """
 
     runs: int = 0
-    turns: int = 0
-    steps: int = 0
-    calls: int = 0
-    results: int = 0
-    unpaired: int = 0
     unpaired_runs: int = 0
-    terminal: int = 0
-    unreadable: int = 0
-    waiting: int = 0
-    lost_calls: int = 0
-    orphans: int = 0
-    errors: int = 0
-    denied: int = 0
-    failed_requests: int = 0
-    unreadable_lines: int = 0
     cut: int = 0
-    subagents: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost: float = 0.0
     succeeded: int = 0
     failed: int = 0
     failed_steps: int = 0
@@ -244,8 +233,7 @@ class Totals(Struct):
 
     def take(self, run: RunMeasure) -> None:
         """Count a run."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(run, name))
+        _add_fields(self, run, Counts.__struct_fields__)
         self.runs += 1
         self.step_tokens += sum(sum(turn.tokens) for turn in run.measured)
         self.step_cost += sum(sum(turn.cost) for turn in run.measured)
@@ -274,6 +262,29 @@ class Totals(Struct):
         for name, trial in TRIALS.items():
             if may_matter(run.measured, trial):
                 self.tallies.setdefault(name, Tally()).take(trial, run.measured, run.success)
+
+    @property
+    def labeled(self) -> int:
+        """The number of the runs with a label."""
+        return self.succeeded + self.failed
+
+    def show_labeled(self, number: int) -> str:
+        """Return a number of runs that succeeded or failed, or `?` if no run has a label."""
+        return f"{number:,}" if self.labeled else "?"
+
+    def rule_rows(self, rules: RuleList) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield each rule: name, effect, the runs that break it (the most first), those that failed, and the calls."""
+        rows = ((rule, self.rules.get(rule.name, OfRule())) for rule in rules.rules)
+        for rule, broken in sorted(rows, key=lambda row: -row[1].runs):
+            yield rule.name, rule.effect, f"{broken.runs:,}", self.show_labeled(broken.failed), f"{broken.calls:,}"
+
+    def describe_breaking(self) -> str:
+        """Return how many runs break a rule, and how many of them failed."""
+        runs, failed = self.breaking.runs, self.breaking.failed
+        words = f"{count(runs, 'run')} of {self.runs:,} {'breaks' if runs == 1 else 'break'} a rule"
+        if not runs or not self.failed:
+            return words
+        return f"{words}; {failed:,} of them failed, {percent(failed, self.failed)} of all failures"
 
     def saved_tokens(self, tally: Tally) -> int | None:
         """Return the tokens that a limit saves; None if the recordings do not have those of the steps that it saves."""
@@ -305,8 +316,7 @@ class Totals(Struct):
         format_totals = self.formats.setdefault(run.format, OfFormat())
         format_totals.files += run.first
         format_totals.runs += 1
-        for name in ("turns", "steps", "calls", "results", "unpaired", "unreadable"):
-            setattr(format_totals, name, getattr(format_totals, name) + getattr(run, name))
+        _add_fields(format_totals, run, ("turns", "steps", "calls", "results", "unpaired", "unreadable"))
         for loop in run.loops:
             format_totals.loops[loop.kind] = format_totals.loops.get(loop.kind, 0) + 1
 
@@ -340,17 +350,17 @@ class Totals(Struct):
         self.without_results = nlargest(_KEPT, self.without_results, key=lambda unpaired_run: unpaired_run.calls)
 
 
-_SUMS: Final = tuple(
-    name for name in RunMeasure.__struct_fields__ if name in Totals.__struct_fields__ and name not in _OWN
-)
-
-
 def _worth(seen_loop: SeenLoop) -> tuple[int, int]:
     return seen_loop.loop.tokens_after, seen_loop.loop.length
 
 
 def _choose_group(entries: "dict[str, int] | dict[str, Group]", name: str) -> str:
     return name if name in entries or len(entries) < _MOST_GROUPS else OTHERS
+
+
+def _add_fields(total: Struct, addend: Struct, names: Sequence[str]) -> None:
+    for name in names:
+        setattr(total, name, getattr(total, name) + getattr(addend, name))
 
 
 def _add(total: Struct, addend: Struct) -> None:
@@ -369,4 +379,4 @@ def _add(total: Struct, addend: Struct) -> None:
         elif isinstance(total_value, Struct):
             total_value.merge(addend_value)  # type: ignore[attr-defined]  # each struct in a total has it
         else:
-            setattr(total, name, total_value + addend_value)
+            _add_fields(total, addend, (name,))

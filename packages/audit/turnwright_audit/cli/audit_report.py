@@ -1,7 +1,6 @@
 """The report of an audit on a terminal: endings, sizes, loops, limits, and a suggestion."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import PurePath
 from textwrap import wrap
 from typing import Final
 
@@ -11,7 +10,7 @@ from turnwright.status import LIMITS
 from turnwright_audit.distribution import Distribution
 from turnwright_audit.numbers import abbreviate, percent
 from turnwright_audit.suggest import Suggestion
-from turnwright_audit.totals import MICRO, Group, OfRule, SeenLoop, Tally, Totals
+from turnwright_audit.totals import MICRO, Group, SeenLoop, Tally, Totals
 from turnwright_audit.trials import TRIALS
 from turnwright_audit.verdicts import Invariants
 from turnwright_states.rules import RuleList
@@ -80,29 +79,15 @@ def print_invariants(invariants: Invariants, *, subagents: int = 0, hide: Callab
 
 def print_rules(totals: Totals, rules: RuleList, *, hide: Callable[[str], str]) -> None:
     """Print how many runs break each rule, the most first, and how many of those failed."""
-    has_labels = bool(totals.succeeded + totals.failed)
-    no_runs = OfRule()
-    rows: Rows = []
-    for rule in sorted(rules.rules, key=lambda rule: -totals.rules.get(rule.name, no_runs).runs):
-        rule_totals = totals.rules.get(rule.name, no_runs)
-        failures = f"{rule_totals.failed:,}" if has_labels else "?"
-        rows.append(
-            (cut_line(hide(rule.name), _NAME), rule.effect, f"{rule_totals.runs:,}", failures, f"{rule_totals.calls:,}")
-        )
+    rows: Rows = [(cut_line(hide(name), _NAME), *cells) for name, *cells in totals.rule_rows(rules)]
     _table("Rules", ("rule", "effect", ">runs", ">failed", ">calls"), rows)
-    breaking = totals.breaking
-    words = f"  {count(breaking.runs, 'run')} of {totals.runs:,} {'breaks' if breaking.runs == 1 else 'break'} a rule"
-    if has_labels and breaking.runs:
-        share = percent(breaking.failed, totals.failed)
-        words += f"; {breaking.failed:,} of them failed, {share} of all failures"
-    print_lines([words])
+    print_lines([f"  {totals.describe_breaking()}"])
 
 
 class _Report:
     def __init__(self, totals: Totals, hide: Callable[[str], str]) -> None:
         self._totals = totals
         self._hide = hide
-        self._labeled = totals.succeeded + totals.failed
 
     def _text(self, text: str, width: int = _NAME) -> str:
         return cut_line(self._hide(text), width)
@@ -111,13 +96,12 @@ class _Report:
         totals = self._totals
         heading = f"{count(totals.runs, 'run')} in {count(files, 'file')} ({', '.join(sorted(totals.formats))})"
         yield from wrap(heading, 80, subsequent_indent="  ")
-        tokens = totals.input_tokens + totals.output_tokens
         cost = f"cost {money(totals.cost)}" if totals.cost else "no cost recorded"
-        usage = f"{abbreviate(tokens)} tokens, {cost}" if tokens else "no tokens recorded"
+        usage = f"{abbreviate(totals.tokens)} tokens, {cost}" if totals.tokens else "no tokens recorded"
         turns, steps, calls = count(totals.turns, "turn"), count(totals.steps, "step"), count(totals.calls, "call")
         yield f"  {turns}, {steps}, {calls}, {usage}"
-        if self._labeled:
-            unlabeled_count = totals.runs - self._labeled
+        if totals.labeled:
+            unlabeled_count = totals.runs - totals.labeled
             without = f", {unlabeled_count:,} without a label" if unlabeled_count else ""
             yield f"  {totals.succeeded:,} succeeded, {totals.failed:,} failed{without}"
         else:
@@ -185,7 +169,7 @@ class _Report:
         groups = self._totals.without_results
         for group in groups[:_MOST]:
             tools = ", ".join(group.tools)
-            rows.append((self._text(_run(group.file, group.run), 40), self._text(tools, 24), f"{group.calls:,}"))
+            rows.append((self._text(group.name, 40), self._text(tools, 24), f"{group.calls:,}"))
         self._add_more_row(rows, groups)
         _table("The runs with most calls without a result", ("run", "tools", ">calls"), rows)
 
@@ -199,7 +183,7 @@ class _Report:
                 name,
                 f"{kind_totals.loops:,}",
                 f"{kind_totals.runs:,}",
-                self._ok(kind_totals.succeeded),
+                totals.show_labeled(kind_totals.succeeded),
                 f"{kind_totals.rounds:,}",
                 _tokens(kind_totals.tokens_after, is_known=bool(kind_totals.with_tokens)),
             )
@@ -214,7 +198,7 @@ class _Report:
         loop = seen_loop.loop
         tool = self._text(loop.tool, 12)
         return (
-            self._text(_run(seen_loop.file, seen_loop.run), 20),
+            self._text(seen_loop.name, 20),
             tool,
             loop.kind.words,
             f"{loop.step:,}",
@@ -248,24 +232,16 @@ class _Report:
         at = f"{tally.at.quantile(0.5):,}" if tally.at.n else ""
         return (
             f"{tally.runs:,}",
-            self._ok(tally.succeeded),
+            totals.show_labeled(tally.succeeded),
             at,
             percent(tally.steps, totals.steps),
             percent(tally.calls, totals.calls),
             *totals.shares_saved(tally),
         )
 
-    def _ok(self, number: int) -> str:
-        return f"{number:,}" if self._labeled else "?"
-
     def _add_more_row(self, rows: Rows, entries: Sequence[object]) -> None:
         if len(entries) > _MOST:
             rows.append((f"and {len(entries) - _MOST:,} more", *[""] * (len(rows[0]) - 1)))
-
-
-def _run(file: str, run: str) -> str:
-    """Return the name of a run: of one that has a number only, with the name of its file."""
-    return f"{PurePath(file).name}:{run}" if run.isdecimal() else run
 
 
 def _tokens(number: int, *, is_known: bool) -> str:
