@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -294,21 +295,23 @@ def test_sub_agent_in_session_and_file_counts_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_copied", [True, False])
-def test_steps_that_the_continuation_repeats_count_once(is_copied: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("packing", ["", "zip", "tar", "gztar"])
+def test_steps_that_the_continuation_repeats_count_once(is_copied: bool, packing: str, tmp_path: Path) -> None:
     session = sample()
-    (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "s-1.jsonl").write_bytes(session.data)
+    root = tmp_path / "sessions"
+    (root / "a").mkdir(parents=True)
+    (root / "a" / "s-1.jsonl").write_bytes(session.data)
     own_records = list(session.records)
     session.records.append({"type": "continued-in", "sessionId": "s-1", "continuedInSessionId": "s-2"})
-    (tmp_path / "s-1.jsonl").write_bytes(session.data)
+    (root / "s-1.jsonl").write_bytes(session.data)
     later = Session()
     later.records = [{**record, "sessionId": "s-2"} for record in own_records] if is_copied else []
     later.user("And now?", uuid="later-1", sessionId="s-2")
     later.reply("msg_9", text("Nothing."), uuid="later-2", sessionId="s-2")
-    (tmp_path / "s-2.jsonl").write_bytes(later.data)
-    alone, first, second = [
-        measure(run.found, run.file) for run in runs([tmp_path]) if isinstance(run.found, Trajectory)
-    ]
+    (root / "s-2.jsonl").write_bytes(later.data)
+    path = shutil.make_archive(str(tmp_path / "packed"), packing, root) if packing else root
+    measures = [measure(run.found, run.file) for run in runs([path]) if isinstance(run.found, Trajectory)]
+    alone, first, second = sorted(measures, key=lambda run: ("a/s-1" not in run.file, run.file))
     assert first.steps + second.steps == alone.steps + 1
     assert first.calls + second.calls == alone.calls > 0
     assert first.tokens + second.tokens == alone.tokens + 433

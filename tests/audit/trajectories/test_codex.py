@@ -1,6 +1,7 @@
 """Sessions of Codex are read in their three forms, with the tokens of each reply and what the user really wrote."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -267,8 +268,10 @@ def test_question_at_the_end_waits_for_a_person(tool: str, waiting: int) -> None
 
 @pytest.mark.parametrize("day", ["2026/02/23", "2026/02/24", ""])
 @pytest.mark.parametrize("more", [True, False])
-def test_records_of_a_forked_session_count_in_its_parent(day: str, more: bool, tmp_path: Path) -> None:
-    parent, child = tmp_path / "2026/02/23" if day else tmp_path, tmp_path / day
+@pytest.mark.parametrize("packing", ["", "zip", "tar", "gztar"])
+def test_records_of_a_forked_session_count_in_its_parent(day: str, more: bool, packing: str, tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    parent, child = root / "2026/02/23" if day else root, root / day
     child.mkdir(parents=True, exist_ok=True)
     parent.mkdir(parents=True, exist_ok=True)
     (parent / "rollout-a-s-1.jsonl").write_bytes(lines(SESSION))
@@ -276,7 +279,8 @@ def test_records_of_a_forked_session_count_in_its_parent(day: str, more: bool, t
     own_records = [*user("And now?"), item(text("assistant", "Nothing.")), tokens(450, 50)] if more else []
     forked = [record("session_meta", id="s-2", forked_from_id="s-1"), *copies, *own_records]
     (child / "rollout-b-s-2.jsonl").write_bytes(lines(forked))
-    first, second = [measure(run.found, run.file) for run in runs([tmp_path]) if isinstance(run.found, Trajectory)]
+    path = shutil.make_archive(str(tmp_path / "packed"), packing, root) if packing else root
+    first, second = [measure(run.found, run.file) for run in runs([path]) if isinstance(run.found, Trajectory)]
     assert (first.run, second.run) == ("s-1", "s-2")
     assert measure(read(lines(SESSION), FORMAT)[0], "f").tokens == first.tokens > 0
     assert (second.turns, second.steps, second.calls, second.tokens) == ((1, 1, 0, 55) if more else (0, 0, 0, 0))

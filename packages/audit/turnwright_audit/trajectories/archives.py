@@ -4,6 +4,8 @@ Nothing is written under a name from an archive: a member too large for memory i
 """
 
 import bz2
+import fnmatch
+import glob
 import gzip
 import importlib
 import lzma
@@ -15,8 +17,9 @@ import weakref
 import zipfile
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, Final, NamedTuple, cast
@@ -193,6 +196,12 @@ def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recordi
         if not (knows or newer) and any(info.compress_type == _ZIP_ZSTANDARD for info in archive.infolist()):
             yield Problem(name, _NO_ZSTANDARD)
             return
+
+        def read(member: str) -> Recording:
+            with archive.open(member) as stream:
+                return keep(member, _Stream(cast("BinaryIO", stream), meter), meter.bounds)[0]
+
+        siblings = _Siblings(name, archive.namelist, read)
         for info in archive.infolist():
             if info.is_dir():
                 continue
@@ -200,8 +209,7 @@ def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recordi
             try:
                 with archive.open(info) as stream:
                     stream_inside = _Stream(cast("BinaryIO", stream), meter)
-                    beside = _beside(info.filename, lambda: frozenset(archive.NameToInfo))
-                    yield from _member(member, stream_inside, meter, depth, beside)
+                    yield from _member(member, stream_inside, meter, depth, partial(siblings.find, info.filename))
             except Exception as error:  # noqa: BLE001 (as above)
                 yield Problem(member, reason(error))
             meter.position += info.compress_size
@@ -210,31 +218,36 @@ def _zip(name: str, raw: BinaryIO, meter: Meter, depth: int) -> Iterator[Recordi
 def _tar(
     recording: Recording, stream: BinaryIO, raw: BinaryIO, meter: Meter, depth: int
 ) -> Iterator[Recording | Problem]:
-    @cache
-    def names() -> frozenset[str]:
-        names: set[str] = set()
-        try:
-            with recording.open() as again, tarfile.open(fileobj=again, mode="r|*") as archive:
-                names.update(info.name for info in archive)
-        except UNPACKING_ERRORS:
-            pass
-        return frozenset(names)
+    def scan() -> Iterator[tuple[str, BinaryIO | None]]:
+        with recording.open() as again, tarfile.open(fileobj=again, mode="r|*") as archive:
+            for info in archive:
+                archive.members.clear()  # type: ignore[attr-defined] # it keeps them all
+                yield info.name, cast("BinaryIO | None", archive.extractfile(info))
 
+    def names() -> Iterator[str]:
+        with suppress(*UNPACKING_ERRORS):
+            yield from (name for name, _ in scan())
+
+    def read(member: str) -> Recording:
+        members = scan()  # which has the archive open
+        stream = next(stream for name, stream in members if name == member and stream is not None)
+        return keep(member, _Stream(stream, meter), meter.bounds)[0]
+
+    siblings = _Siblings(recording.name, names, read)
     with tarfile.open(fileobj=stream, mode="r|") as archive:
         for info in archive:
             archive.members.clear()  # type: ignore[attr-defined] # it keeps them all
             member_stream = archive.extractfile(info) if info.isreg() else None
             if member_stream is not None:
                 name = f"{recording.name}:{info.name}"
-                yield from _member(
-                    name, _Stream(cast("BinaryIO", member_stream)), meter, depth, _beside(info.name, names)
-                )
+                stream_inside = _Stream(cast("BinaryIO", member_stream))
+                yield from _member(name, stream_inside, meter, depth, partial(siblings.find, info.name))
             if not depth:
                 meter.position = raw.tell()
 
 
 def _member(
-    name: str, stream: "_Stream", meter: Meter, depth: int, beside: Callable[[str], bool] | None = None
+    name: str, stream: "_Stream", meter: Meter, depth: int, beside: Callable[[str], Recording | None] | None = None
 ) -> Iterator[Recording | Problem]:
     """Yield a member. Of one that is not a recording only the head is kept."""
     head = stream.peek(HEAD) or stream.read()  # which raises the error of a stream that has only that
@@ -249,8 +262,35 @@ def _member(
         yield problem
 
 
-def _beside(member: str, names: Callable[[], frozenset[str]]) -> Callable[[str], bool]:
-    return lambda relative: posixpath.join(posixpath.dirname(member), relative) in names()
+class _Siblings:
+    """The members of an archive, which `read` reads, as the files beside one another that they were."""
+
+    def __init__(self, archive: str, names: Callable[[], Iterable[str]], read: Callable[[str], Recording]) -> None:
+        self._archive = archive
+        self._list_names = names
+        self._read = read
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {posixpath.normpath(name): name for name in self._list_names()}
+
+    def find(self, member: str, relative: str) -> Recording | None:
+        """Return the recording at a path relative to the folder of a member, as `Recording.beside` does."""
+        folder = posixpath.dirname(member)
+        if "*" in relative:
+            pattern = posixpath.normpath(posixpath.join(glob.escape(folder), relative))
+            paths: Iterable[str] = fnmatch.filter(self._names, pattern)
+        else:
+            paths = [posixpath.normpath(posixpath.join(folder, relative))]
+        names = (self._names[path] for path in paths if path in self._names)
+        name = next((name for name in names if name != member), None)
+        return None if name is None else Recording(f"{self._archive}:{name}", partial(self._open, name))
+
+    def _open(self, name: str) -> BinaryIO:
+        try:
+            return self._read(name).open()
+        except UNPACKING_ERRORS as error:
+            raise OSError(reason(error)) from error
 
 
 class _Stream:

@@ -7,6 +7,7 @@ import sys
 import time
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, cast
 
@@ -127,7 +128,7 @@ class Runs:
         if path.is_file():
             recording = Recording(file.path, opener(path))
             recording.path = path
-            recording.beside = lambda relative: (path.parent / relative).exists()
+            recording.beside = partial(_beside, path)
             yield from self._recording(recording, file.size, is_named=is_named)
             return
         try:  # a pipe of the shell, which can be read only once
@@ -193,6 +194,12 @@ class Runs:
         elif problem:
             self.skipped += 1
             self.first_skipped = self.first_skipped or recording.name
+
+
+def _beside(file: Path, relative: str) -> Recording | None:
+    paths = file.parent.glob(relative) if "*" in relative else [file.parent / relative]
+    path = next((path for path in paths if path.is_file() and not path.samefile(file)), None)
+    return None if path is None else Recording(str(path), opener(path))
 
 
 def _open_at_once(path: str, flags: int) -> int:

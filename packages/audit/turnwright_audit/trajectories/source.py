@@ -62,14 +62,15 @@ class Recording:
     """One file of recorded runs.
 
     `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time. `path`
-    is its file, if it has one. `beside` says whether there is a file at a path relative to the recording's folder.
+    is its file, if it has one. `beside` returns the recording at a path relative to the folder of this one, in which
+    `*` stands for any letters, or None.
     """
 
     def __init__(self, name: str, open: Callable[[], BinaryIO]) -> None:  # noqa: A002 (the file's own verb)
         self.name = name
         self.open = open
         self.path: Path | None = None
-        self.beside: Callable[[str], bool] = lambda _relative: False
+        self.beside: Callable[[str], Recording | None] = lambda _relative: None
         #: The records that a reader looked at, and those of which it could use nothing. Not every reader counts them.
         self.records_read = self.unused_records = 0
 

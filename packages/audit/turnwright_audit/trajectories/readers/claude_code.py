@@ -229,9 +229,8 @@ class _Session:
         if origin is None or origin == self._name:
             return False
         if origin not in self._session_files:
-            self._session_files[origin] = bool(_FILE_PART.fullmatch(origin)) and self._recording.beside(
-                f"{origin}.jsonl"
-            )
+            is_name = _FILE_PART.fullmatch(origin) is not None
+            self._session_files[origin] = is_name and self._recording.beside(f"{origin}.jsonl") is not None
         return self._session_files[origin]
 
     def _reply(self, thread: "_Thread", record: _Record, message: Message) -> None:
@@ -276,12 +275,15 @@ class _Session:
 
     def _mark_continued(self) -> None:
         """Mark the steps that the file of the session which continues this one repeats. They count there."""
-        name, path = self._continued_in, self._recording.path
-        if path is None or name is None or name == self._name or not _FILE_PART.fullmatch(name):
+        name = self._continued_in
+        if name is None or name == self._name or not _FILE_PART.fullmatch(name):
+            return
+        continuation = self._recording.beside(f"{name}.jsonl")
+        if continuation is None:
             return
         try:
-            with path.with_name(f"{name}.jsonl").open("rb") as stream:
-                uuids = {uuid.decode("utf-8", "replace") for line in stream for uuid in _UUID.findall(line)}
+            lines = continuation.raw_lines()
+            uuids = {uuid.decode("utf-8", "replace") for line in lines for uuid in _UUID.findall(line)}
         except OSError:
             return
         self._ending = "continued"

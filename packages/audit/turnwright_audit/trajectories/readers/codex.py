@@ -7,6 +7,7 @@ document with `session` and `items` (the first, in TypeScript).
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice, takewhile
+from pathlib import PurePath
 from typing import Any, Final, Literal
 
 from pydantic import JsonValue
@@ -89,18 +90,16 @@ def _count_copied(recording: Recording) -> int:
     lines = recording.record_lines()
     _, header = _content_of(next(lines, b""))
     parent = header.get("forked_from_id") if isinstance(header, Mapping) else None
-    path = recording.path
-    if path is None or not isinstance(parent, str) or not _SESSION_ID.fullmatch(parent):
+    if not isinstance(parent, str) or not _SESSION_ID.fullmatch(parent):
         return 0
-    is_dated = all(folder.name.isdecimal() for folder in islice(path.parents, 3))  # sessions/2025/11/30
-    root, folders = (path.parents[3], "[0-9]*/[0-9]*/[0-9]*/") if is_dated else (path.parent, "")
-    parent_file = next(root.glob(f"{folders}*{parent}.jsonl"), path)
-    if parent_file == path:
+    folders = islice(PurePath(recording.name.rpartition(":")[2]).parents, 3)
+    is_dated = all(folder.name.isdecimal() for folder in folders)  # sessions/2025/11/30
+    parent_recording = recording.beside(f"{'../../../*/*/*/' if is_dated else ''}*{parent}.jsonl")
+    if parent_recording is None:
         return 0
     try:
-        with parent_file.open("rb") as stream:
-            parent_contents = map(_content_of, stream)
-            return 1 + sum(1 for _ in takewhile(lambda line: _content_of(line) in parent_contents, lines))
+        parent_contents = map(_content_of, parent_recording.raw_lines())
+        return 1 + sum(1 for _ in takewhile(lambda line: _content_of(line) in parent_contents, lines))
     except OSError:
         return 0
 
