@@ -1,7 +1,9 @@
 """A loop around a client of OpenAI or Anthropic, in the client's own format."""
 
+import importlib
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -411,3 +413,20 @@ def test_rules_that_a_guard_cannot_keep_are_refused() -> None:
         GuardedLoop(messages, rules=[Rule("once", at_most=1, of="refund", scope="session")])
     with pytest.raises(RuleError, match="two rules have this name"):
         GuardedLoop(messages, rules=[NEED, NEED])
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "package"),
+    [
+        ("langchain", "langchain", "langchain"),
+        ("openai_agents", "agents", "openai-agents"),
+        ("pydantic_ai", "pydantic_ai", "pydantic-ai"),
+    ],
+)
+def test_guard_without_its_framework_names_the_package_to_install(
+    module: str, library: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"turnwright_guards.{module}", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=f"^this guard needs {library}: pip install {package}$"):
+        importlib.import_module(f"turnwright_guards.{module}")

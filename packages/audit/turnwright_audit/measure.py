@@ -75,7 +75,7 @@ class TurnMeasure(Struct):
 
 
 class Counts(Struct, kw_only=True):
-    """What is counted in a run, and added up for all. The input tokens include the cached ones.
+    """The counts of a run, which are added up for all runs. The input tokens include the cached ones.
 
     Of the `calls`, those that have no result are `terminal` (calls of terminal tools), `unreadable` (the record of the
     result could not be read), `waiting` (the run is paused, and a person answers first) or else `unpaired`.

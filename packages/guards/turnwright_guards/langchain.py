@@ -4,28 +4,30 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final
 
-# An optional package: who checks types need not have it.
-from langchain.agents.middleware import (  # pyright: ignore[reportMissingImports]
-    AgentMiddleware,
-    AgentState,
-    ModelRequest,
-    ModelResponse,
-    ToolCallRequest,
-)
-from langchain.agents.middleware.types import (  # pyright: ignore[reportMissingImports]
-    OmitFromInput,
-    PrivateStateAttr,
-)
-from langchain_core.messages import AIMessage, HumanMessage, ToolCall, ToolMessage  # pyright: ignore[reportMissingImports]
-from langgraph.channels.untracked_value import UntrackedValue  # pyright: ignore[reportMissingImports]
-from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingImports]
-from langgraph.types import Command  # pyright: ignore[reportMissingImports]
-
 from turnwright.model.http.reply_builder import finish_of
 from turnwright.rules import Rules
 from turnwright_states import CallDecision, CallStatus, Finish, Limits, Usage
 
+from ._frameworks import framework
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, maybe_cut_off, tool_call
+
+with framework("langchain"):
+    # An optional package: who checks types need not have it.
+    from langchain.agents.middleware import (  # pyright: ignore[reportMissingImports]
+        AgentMiddleware,
+        AgentState,
+        ModelRequest,
+        ModelResponse,
+        ToolCallRequest,
+    )
+    from langchain.agents.middleware.types import (  # pyright: ignore[reportMissingImports]
+        OmitFromInput,
+        PrivateStateAttr,
+    )
+    from langchain_core.messages import AIMessage, HumanMessage, ToolCall, ToolMessage  # pyright: ignore[reportMissingImports]
+    from langgraph.channels.untracked_value import UntrackedValue  # pyright: ignore[reportMissingImports]
+    from langgraph.errors import GraphBubbleUp  # pyright: ignore[reportMissingImports]
+    from langgraph.types import Command  # pyright: ignore[reportMissingImports]
 
 #: The most turns that a middleware keeps while they have no ending. The one that was used longest ago goes first: it
 #: waits for a person, or its run was abandoned. A running one would begin its bounds anew.

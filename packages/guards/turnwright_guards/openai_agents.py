@@ -13,38 +13,40 @@ from dataclasses import replace
 from inspect import isawaitable
 from typing import Any, Final
 
-# An optional package: who checks types need not have it.
-from agents import (  # pyright: ignore[reportMissingImports]
-    Agent,
-    ItemHelpers,
-    Model,
-    ModelResponse,
-    ModelSettings,
-    RunConfig,
-    RunHooks,
-    Runner,
-    RunResult,
-    RunResultStreaming,
-    RunState,
-    StreamEvent,
-    Usage,
-)
-from agents.models import get_default_model_settings  # pyright: ignore[reportMissingImports]
-from agents.run_config import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
-from openai.types.responses import (  # pyright: ignore[reportMissingImports]
-    Response,
-    ResponseCompletedEvent,
-    ResponseOutputMessage,
-    ResponseOutputText,
-    ResponseUsage,
-)
-
 import turnwright_states as states
 from turnwright.rules import Rules
 from turnwright_states import CallDecision, CallStatus, Limits
 
+from ._frameworks import framework
 from .client_formats import last_user_text, text_of
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+
+with framework("openai-agents"):
+    # An optional package: who checks types need not have it.
+    from agents import (  # pyright: ignore[reportMissingImports]
+        Agent,
+        ItemHelpers,
+        Model,
+        ModelResponse,
+        ModelSettings,
+        RunConfig,
+        RunHooks,
+        Runner,
+        RunResult,
+        RunResultStreaming,
+        RunState,
+        StreamEvent,
+        Usage,
+    )
+    from agents.models import get_default_model_settings  # pyright: ignore[reportMissingImports]
+    from agents.run_config import CallModelData, ModelInputData  # pyright: ignore[reportMissingImports]
+    from openai.types.responses import (  # pyright: ignore[reportMissingImports]
+        Response,
+        ResponseCompletedEvent,
+        ResponseOutputMessage,
+        ResponseOutputText,
+        ResponseUsage,
+    )
 
 Item = dict[str, Any]
 #: The agent whose model call is being made. Runs inside tools may make calls at the same time.

@@ -5,32 +5,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from pydantic_ai import AgentRunResult, ModelRetry, RetryModelRequest, RunContext, ToolDefinition
-from pydantic_ai.capabilities import (
-    AbstractCapability,
-    WrapRunHandler,
-    WrapToolExecuteHandler,
-    WrapToolValidateHandler,
-)
-from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserPromptPart,
-)
-from pydantic_ai.models import ModelRequestContext
-from pydantic_ai.settings import ModelSettings
-from pydantic_core import to_json
-
 from turnwright.model.http.reply_builder import finish_of
 from turnwright.rules import Rules
 from turnwright_states import CallStatus, Limits, Usage
 
+from ._frameworks import framework
 from .turn import Ending, GuardedTurn, GuardOptions, NextCall, tool_call
+
+with framework("pydantic-ai"):
+    from pydantic_ai import AgentRunResult, ModelRetry, RetryModelRequest, RunContext, ToolDefinition
+    from pydantic_ai.capabilities import (
+        AbstractCapability,
+        WrapRunHandler,
+        WrapToolExecuteHandler,
+        WrapToolValidateHandler,
+    )
+    from pydantic_ai.exceptions import ToolFailed, ToolFailedError, ToolRetryError
+    from pydantic_ai.messages import (
+        ModelMessage,
+        ModelRequest,
+        ModelResponse,
+        TextPart,
+        ToolCallPart,
+        ToolReturnPart,
+        UserPromptPart,
+    )
+    from pydantic_ai.models import ModelRequestContext
+    from pydantic_ai.settings import ModelSettings
+    from pydantic_core import to_json
 
 #: The endings that a capability remembers.
 _KEPT: Final = 256

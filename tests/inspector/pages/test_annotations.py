@@ -1,7 +1,10 @@
 """Tags, notes and scores on a turn's page: added, shown and removed."""
 
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from tests.inspector.conftest import engine_on, person_at
@@ -58,6 +61,21 @@ async def test_tag_links_to_tagged_turns_unless_secret(file: Path) -> None:
             assert turns[1] not in listing
             for tag in (secret, "password=***"):
                 assert "No matches" in (await person.client.get("/", params={"tag": tag})).text
+
+
+async def test_damaged_annotation_hides_only_its_own_turns_marks_in_the_list(file: Path) -> None:
+    async with engine_on(file, "Done.", repeat=True) as engine:
+        turns = [(await engine.run(Agent(name="Cleaner"), "Clean")).id for _ in range(3)]
+        store = engine.store
+        assert isinstance(store, AnnotationStore)
+        await store.annotate(*(Annotation(turn, AnnotationKind.TAG, f"tag-{turn}") for turn in turns))
+        with closing(sqlite3.connect(file)) as db, db:
+            db.execute("UPDATE annotations SET at = 'never' WHERE turn_id IN (?, ?)", turns[:2])
+        async with person_at(inspector_app(engine, access=Open())) as person:
+            listing = (await person.client.get("/")).text
+            assert all(f'id="row-{turn}"' in listing for turn in turns)
+            assert [f"tag={quote(f'tag-{turn}')}" in listing for turn in turns] == [False, False, True]
+            assert "an annotation is damaged" in (await person.client.get(f"/turns/{turns[0]}")).text
 
 
 @pytest.mark.parametrize(

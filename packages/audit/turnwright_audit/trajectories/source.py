@@ -63,7 +63,7 @@ class Recording:
 
     `name` is shown to people: a path, or `ARCHIVE:MEMBER`. `open` returns a new stream of its bytes each time. `path`
     is its file, if it has one. `beside` returns the recording at a path relative to the folder of this one, in which
-    `*` stands for any letters, or None.
+    `*` is any text, or None.
     """
 
     def __init__(self, name: str, open: Callable[[], BinaryIO]) -> None:  # noqa: A002 (the file's own verb)

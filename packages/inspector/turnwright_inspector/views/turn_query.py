@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Final
 
 from turnwright._base.background_task import run_both
-from turnwright.errors import TurnNotFoundError
+from turnwright.errors import TurnNotFoundError, UnreadableTurnError
 from turnwright.journal.driving_status import DriverStatus, driving_status
 from turnwright.privacy.redaction import redactor
 from turnwright.store import Annotation, AnnotationKind, AnnotationStore, Store, TurnRow
@@ -235,10 +235,17 @@ async def _below(summaries: Summaries, turn_id: str) -> tuple[Listed, ...]:
 
 
 async def marks_of(store: Store, turn_ids: Sequence[str]) -> Mapping[str, tuple[Annotation, ...]]:
-    """Return the tags and scores of some turns, for a list."""
+    """Return the tags and scores of some turns, for a list. A turn with a damaged one has none there."""
     if not isinstance(store, AnnotationStore):
         return {}
-    marks = (mark for mark in await store.annotations(turn_ids) if mark.kind is not AnnotationKind.NOTE)
+    try:
+        annotations = await store.annotations(turn_ids)
+    except UnreadableTurnError as error:
+        readable_ids = [turn for turn in turn_ids if turn != error.turn]
+        if len(readable_ids) == len(turn_ids):
+            raise
+        return await marks_of(store, readable_ids)
+    marks = (mark for mark in annotations if mark.kind is not AnnotationKind.NOTE)
     return {turn: tuple(of_turn) for turn, of_turn in groupby(marks, key=lambda mark: mark.turn)}
 
 
