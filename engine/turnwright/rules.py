@@ -203,7 +203,7 @@ def _parse_rules(text: str, lines: dict[str, int]) -> tuple[list[Rule], dict[str
     _check_events(text)
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     if not isinstance(root, yaml.MappingNode):
-        raise InvalidRuleError("a file of rules has rules, and perhaps groups", line=1)
+        raise InvalidRuleError("a file of rules has rules: write `rules:`, and the list below it", line=1)
     rules: list[Rule] = []
     groups: dict[str, Sequence[str]] = {}
     keys: set[str] = set()
@@ -225,7 +225,8 @@ def _parse_rules(text: str, lines: dict[str, int]) -> tuple[list[Rule], dict[str
 def _rule(node: yaml.Node, lines: dict[str, int]) -> Rule:
     words = _value(node)
     if not isinstance(words, dict):
-        raise InvalidRuleError("a rule has a name and the words of a form", line=_line(node))
+        example = "{name: check-first, before: refund, need: verify}"
+        raise InvalidRuleError(f"a rule has a name and the words of a form, such as {example}", line=_line(node))
     try:
         rule = states.parse_rule(words, Rule)
     except InvalidRuleError as error:
