@@ -1,6 +1,7 @@
 """Rehearsals of a desk: real tools, values of the domain, hangs, faults without an invariant, and counts."""
 
 import asyncio
+import re
 import sqlite3
 import subprocess
 import sys
@@ -1278,6 +1279,40 @@ def test_invariant_of_an_unknown_argument_is_a_configuration_mistake(tmp_path: P
     (tmp_path / "desk.py").write_text(DESK_FILE.replace("turn: TurnResult", "result"))
     with pytest.raises(ConfigError, match="invariant_one takes 'result': an invariant may take turn and requests"):
         load_desk(f"{tmp_path}/desk.py:DESK")
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        (
+            "async def invariant_two(): assert False",
+            "invariant_two must be a plain function, because nothing awaits it",
+        ),
+        ("async def reset(): pass", "reset must be a plain function, because nothing awaits it"),
+        ("def reset(world): pass", "reset is called with (), and takes (world)"),
+        ("METADATA = {'user': 'ann'}", "METADATA must be a list of dicts, not {'user': 'ann'}"),
+        ("METADATA = ['ann']", "METADATA must be a list of dicts, not 'ann'"),
+        ("PROMPTS = 'Book a room.'", "PROMPTS must be a list of texts, not 'Book a room.'"),
+        ("PROMPTS = [7]", "PROMPTS must be a list of texts, not 7"),
+        ("VALUES = ['red']", "VALUES must be a dict of strategies, not ['red']"),
+        (
+            "VALUES = {'room': ['red']}",
+            "VALUES['room'] must be a strategy of Hypothesis, such as st.sampled_from([...])",
+        ),
+    ],
+)
+def test_name_of_a_desk_with_another_form_is_a_mistake(tmp_path: Path, statement: str, message: str) -> None:
+    """A desk that took it would play without it, or call its error a bug of ours."""
+    (tmp_path / "desk.py").write_text(f"{DESK_FILE}\n{statement}\n")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        load_desk(f"{tmp_path}/desk.py:DESK")
+
+
+def test_reset_that_raises_is_named_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "desk.py").write_text(f"{DESK_FILE}\ndef reset():\n    raise OSError('no disk')\n")
+    line = len(DESK_FILE.splitlines()) + 3
+    with pytest.raises(ConfigError, match=rf"reset raised OSError: no disk \(.*desk\.py, line {line}\)"):
+        assert_case(load_desk(f"{tmp_path}/desk.py:DESK"), (Visit(),))
 
 
 def test_invariant_of_a_turn_is_checked_at_its_end() -> None:

@@ -15,7 +15,7 @@ from turnwright.agent import Agent
 from turnwright.agents.named_code import agents_in
 from turnwright.context import JsonObject
 from turnwright.driver.subagents import agent_tools
-from turnwright.errors import ConfigError
+from turnwright.errors import ConfigError, find_misfit, need_kind, need_plain_function
 from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
@@ -77,14 +77,17 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
     places of built-in tools, which would read and write the folder `root`. Under these names the module may state more:
     `reset()`, `invariant_...()`, `METADATA`, `PROMPTS`, `VALUES`, `make_deps(turn)`, `make_engine(**parts)`.
 
-    Raises `ConfigError` for a module that cannot be loaded, and for an invariant of unknown arguments.
+    Raises `ConfigError` for a module that cannot be loaded, and for one of these names that has another form.
     """
     path, name = split_code(source)
     modules = [load_module(path), *([load_module(tools)] if tools and tools != path else [])]
     names = {key: value for module in reversed(modules) for key, value in vars(module).items()}
     agents = tuple(agents_in(modules[0], source, name))
-    every_agent = tuple({agent.name: agent for agent in (*_values(names, Agent), *agents)}.values())
-    metadata, prompts, deps = (names.get(key) for key in ("METADATA", "PROMPTS", MAKE_DEPS))
+    stated_agents = [value for value in names.values() if isinstance(value, Agent)]
+    every_agent = tuple({agent.name: agent for agent in (*stated_agents, *agents)}.values())
+    metadata = _list_several(f"{source}: METADATA", names.get("METADATA"), Mapping, "a list of dicts")
+    prompts = _list_several(f"{source}: PROMPTS", names.get("PROMPTS"), str, "a list of texts")
+    deps = names.get(MAKE_DEPS)
     build = names.get("make_engine") or (Engine if deps is None else partial(Engine, deps=deps))
     return [
         Desk(
@@ -94,11 +97,11 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
                 agent if registered_agent.name == agent.name else registered_agent for registered_agent in every_agent
             ),
             invariants=tuple(_invariants(names, source)),
-            reset=cast("Callable[[], object]", names.get("reset", bool)),
-            metadata=cast("tuple[JsonObject, ...]", _list_several(metadata)) or _PLAIN,
-            prompts=cast("tuple[str, ...]", _list_several(prompts)),
+            reset=_reset(names, source),
+            metadata=cast("tuple[JsonObject, ...]", metadata) or _PLAIN,
+            prompts=cast("tuple[str, ...]", prompts),
             build=cast("Callable[..., Engine[None]]", build),
-            values=cast("ArgumentValues", names.get("VALUES", {})),
+            values=_argument_values(names, source),
             modules=tuple(_with_neighbors(modules)),
         )
         for agent in agents
@@ -129,15 +132,33 @@ def _file_of(module: ModuleType) -> str:
     return getattr(module, "__file__", None) or ""
 
 
-def _list_several(values: object) -> tuple[object, ...]:
-    """Return the values of a sequence, or of a strategy."""
-    if isinstance(values, st.SearchStrategy):
-        return tuple(draw_pool(values, 0))
-    return tuple(values) if isinstance(values, Iterable) else ()
+def _list_several(name: str, values: object, kind: type, form: str) -> tuple[object, ...]:
+    """Return the values of a sequence, or of a strategy. Raises `ConfigError` for one of another kind."""
+    if isinstance(values, str | Mapping) or not isinstance(values, Iterable | st.SearchStrategy | None):
+        raise ConfigError(f"{name} must be {form}, not {values!r:.80}")
+    several = tuple(draw_pool(values, 0) if isinstance(values, st.SearchStrategy) else values or ())
+    for value in several:
+        need_kind(name, value, kind, form)
+    return several
 
 
-def _values(names: Mapping[str, object], kind: type[Agent]) -> Iterator[Agent]:
-    yield from (value for value in names.values() if isinstance(value, kind))
+def _reset(names: Mapping[str, object], source: str) -> Callable[[], object]:
+    reset = names.get("reset", bool)
+    need_plain_function(f"{source}: reset", reset)
+    function = cast("Callable[[], object]", reset)
+    if misfit := find_misfit(function, ()):
+        raise ConfigError(f"{source}: reset {misfit}")
+    return function
+
+
+def _argument_values(names: Mapping[str, object], source: str) -> ArgumentValues:
+    values = names.get("VALUES", {})
+    need_kind(f"{source}: VALUES", values, Mapping, "a dict of strategies")
+    strategies = cast("ArgumentValues", values)
+    for name, strategy in strategies.items():
+        form = "a strategy of Hypothesis, such as st.sampled_from([...])"
+        need_kind(f"{source}: VALUES[{name!r}]", strategy, st.SearchStrategy, form)
+    return strategies
 
 
 def _tools(values_by_name: Mapping[str, object], agents: Sequence[Agent], root: str) -> Iterator[Tool]:
@@ -163,6 +184,7 @@ def _stated_tools(names: Mapping[str, object]) -> Iterator[Tool]:
 def _invariants(names: Mapping[str, object], source: str) -> Iterator[Invariant]:
     for name, value in names.items():
         if name.startswith(_INVARIANT) and callable(value):
+            need_plain_function(f"{source}: {name}", value)
             unknown = [key for key in inspect.signature(value).parameters if key not in _TAKES]
             if unknown:
                 raise ConfigError(
