@@ -11,7 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import closing
 from dataclasses import replace
 from datetime import time as clock_time
+from datetime import timedelta
 from decimal import Decimal
+from enum import Enum
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -980,6 +982,12 @@ class Shop:
         self.orders = {"S-7": "ann"}
 
 
+class Room(Enum):
+    """A class of a schema."""
+
+    RED = "the red room"
+
+
 UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
 
 
@@ -1007,6 +1015,8 @@ UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
         ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
         ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),
         ({"type": "string"}, {"values": {str: st.just("E7")}}, (), "E7"),
+        ({"$ref": "#/$defs/Room"}, {"values": {Room: st.just(Room.RED)}}, (), "the red room"),
+        ({"type": "string", "format": "duration"}, {"values": {timedelta: st.just(timedelta(hours=3))}}, (), "PT3H"),
         ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {}, ("F-1",), "F-1"),
     ],
 )

@@ -7,13 +7,13 @@ else a schema demands is not read: a value may then be refused, which a model's 
 
 import math
 from collections.abc import Mapping
-from datetime import date, datetime
-from enum import Enum
-from typing import Final
+from datetime import date, datetime, timedelta
+from typing import Final, cast
 from uuid import UUID
 
 from hypothesis import strategies as st
 from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 Schema = Mapping[str, JsonValue]
 Values = st.SearchStrategy[JsonValue]
@@ -33,6 +33,7 @@ _TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",
     date: "date",
     datetime: "date-time",
+    timedelta: "duration",
     UUID: "uuid",
 }
 _KEYS: Final[tuple[str, ...]] = ("a", "b", "path")
@@ -91,21 +92,13 @@ def choose_values(tool: str, values: ArgumentValues) -> ChosenValues:
 
 
 def _as_json(value: object) -> JsonValue:
-    """Return a value of a user's strategy as a model would write it."""
-    if isinstance(value, Enum):
-        return _as_json(value.value)
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, Mapping):
-        return {str(key): _as_json(item) for key, item in value.items()}
-    if isinstance(value, date):
-        return value.isoformat()
-    return value if isinstance(value, str | int | float | None) else str(value)
+    return cast("JsonValue", to_jsonable_python(value, fallback=str))
 
 
 def chosen_type(strategies: ChosenValues, kind: str, schema: Schema) -> str:
-    """Return the name of the strategy that is chosen for the format or the type of a value; empty for none."""
-    names = (f"type:{schema.get('format', kind)}", f"type:{kind}")
+    """Return the name of the strategy that is chosen for the class, the format or the type of a value; or nothing."""
+    definition = str(schema.get("$ref", "")).rpartition("/")[2]
+    names = (f"type:{definition}", f"type:{schema.get('format', kind)}", f"type:{kind}")
     return next((name for name in names if name in strategies), "")
 
 
@@ -142,7 +135,8 @@ class _Reader:
         if not isinstance(schema, Mapping):  # true: anything fits
             return json_values()
         if isinstance(reference := schema.get("$ref"), str):
-            return self._definition(reference.rpartition("/")[2])
+            name = chosen_type(self._strategies, "", schema)
+            return self._strategies[name] if name else self._definition(reference.rpartition("/")[2])
         if "const" in schema:
             return st.just(schema["const"])
         if isinstance(choices := schema.get("enum"), list) and choices:

@@ -20,6 +20,7 @@ from turnwright_testing.json_values import TEXTS
 
 from .desk import Desk
 from .domain import Arguments, Domain, Memory
+from .rehearsal import Script
 from .visit import Reply, Visit
 
 #: The visits of a case, and the calls of a reply, each as often as it stands here. During a call of such a number, a
@@ -57,7 +58,7 @@ _SETTLES: Final = 0.7
 _FAILS: Final = 0.2
 
 
-class Chance:
+class Chance(Script):
     """Decides by the seed: the same desk and the same seed make the same case."""
 
     def __init__(self, desk: Desk, domain: Domain, seed: int) -> None:
@@ -70,7 +71,7 @@ class Chance:
         #: How often the model of a visit repeats its last calls.
         self._repeats: dict[int, float] = {}
         self._prompts = desk.prompts or (_PLAIN, _PLAIN, *TEXTS)
-        self.visits = tuple(self._visit(place) for place in range(self._random.choice(_VISITS)))
+        super().__init__(tuple(self._visit(place) for place in range(self._random.choice(_VISITS))))
         #: The visits whose model, after its first calls, makes only calls that succeeded earlier.
         self._knowing = {place for place in range(len(self.visits)) if self._random.random() < _KNOWS}
 

@@ -170,10 +170,10 @@ class Arguments:
         definitions = schema.get("$defs")
         return self._place(schema, value, tool, "", definitions if isinstance(definitions, Mapping) else {})
 
-    def _place(  # noqa: PLR0911 (one return a kind of schema: flat)
+    def _place(
         self, schema: JsonValue | Schema, value: object, tool: str, name: str, definitions: Mapping[str, JsonValue]
     ) -> JsonValue:
-        if not isinstance(schema, Mapping):
+        if not isinstance(schema, Mapping) or chosen_type(self._domain.chosen(tool), str(schema.get("type")), schema):
             return value  # type: ignore[return-value]  # pools have JSON values
         if isinstance(reference := schema.get("$ref"), str):
             return self._place(definitions.get(reference.rpartition("/")[2]), value, tool, name, definitions)
@@ -192,8 +192,6 @@ class Arguments:
             }
         if isinstance(value, list):
             return [self._place(schema.get("items"), item, tool, name, definitions) for item in value]
-        if chosen_type(self._domain.chosen(tool), str(schema.get("type")), schema):
-            return value  # type: ignore[return-value]  # as above
         return self._leaf(schema, value, name)
 
     def _leaf(self, schema: Schema, value: object, name: str) -> JsonValue:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial, wraps
 from itertools import groupby
 from types import FrameType
-from typing import Final, Literal, Protocol
+from typing import Final, Literal
 
 import anyio
 from anyio.abc import TaskGroup
@@ -89,51 +89,35 @@ class Fault:
         return f"{self.subject}: {self.detail}"
 
 
-class Guest(Protocol):
-    """Decides what comes to the desk: the visits, the replies of the model, and the answers of people."""
-
-    visits: Visits
-
-    def reply(self, place: int, number: int, request: ModelRequest) -> Reply:
-        """Return the reply to a request of the visit at `place`; both count from 0."""
-        ...
-
-    def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
-        """Return the answers at a pause of the visit, the `number`-th from 0."""
-        ...
-
-    def person(self, place: int, number: int) -> str:
-        """Return a person who answers that pause, where the app authorizes people. Asked again if it refuses one."""
-        ...
-
-    def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
-        """Take note of the result of a call, and of its arguments if it succeeded."""
-        ...
-
-
 class Script:
-    """A guest who repeats visits as they were."""
+    """Decides what comes to the desk: the visits, the replies of the model, and the answers of people.
+
+    Here all is as the visits say. A subclass decides in another way.
+    """
 
     def __init__(self, visits: Visits) -> None:
         self.visits = visits
 
     def reply(self, place: int, number: int, request: ModelRequest) -> Reply:  # noqa: ARG002 (a script takes any)
+        """Return the reply to a request of the visit at `place`; both count from 0."""
         replies, is_endless = self.visits[place].replies, self.visits[place].endless
         if number < len(replies):
             return replies[number]
         return replies[-1] if is_endless and replies else "Done."
 
     def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:
+        """Return the answers at a pause of the visit, the `number`-th from 0."""
         answers = self.visits[place].answers
         script = answers[number] if number < len(answers) else {}
         return {interrupt.id: script.get(interrupt.id) or _first_answer(interrupt) for interrupt in interrupts}
 
     def person(self, place: int, number: int) -> str:
+        """Return a person who answers that pause, where the app authorizes people. Asked again if it refuses one."""
         people = self.visits[place].people
         return people[number] if number < len(people) else _name_person(number)
 
     def hear(self, tool: str, result: str, accepted_arguments: JsonObject | None) -> None:
-        """Do nothing: a script learns nothing."""
+        """Take note of the result of a call, and of its arguments if it succeeded. A script learns nothing."""
 
 
 class Rehearsal:
@@ -145,7 +129,7 @@ class Rehearsal:
     def __init__(
         self,
         desk: Desk,
-        guest: Guest,
+        guest: Script,
         reach_counts: Reached,
         *,
         patience: float = PATIENCE,

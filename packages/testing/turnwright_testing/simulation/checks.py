@@ -9,8 +9,7 @@ from turnwright_states import CallStatus, Decision, InterruptKind
 from turnwright_states import facts as f
 from turnwright_states.verdict import Check, Verdict
 from turnwright_testing.behavior import Driven
-from turnwright_testing.hook_invariants import asks_once, stops_at_trips
-from turnwright_testing.invariants import INVARIANTS, within_model_calls
+from turnwright_testing.invariants import INVARIANTS, asks_once, stops_at_trips, within_model_calls
 
 from .world import CLAIMS, KEEPS, MODEL_CALLS, World
 
