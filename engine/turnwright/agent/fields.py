@@ -3,7 +3,7 @@
 import reprlib
 import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, TypedDict, TypeVar, get_args
 
 from pydantic import (
     AfterValidator,
@@ -20,23 +20,18 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 
 from turnwright._base.field_docs import describe_fields
 from turnwright._base.words import cut_after
-from turnwright.context import MaybeAwaitable, TurnContext
+from turnwright.context import GuardrailBase, HooksBase, MaybeAwaitable, TurnContext
+from turnwright.model.model_settings import ModelSettings
 from turnwright_states import Limits
+from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
 
 if TYPE_CHECKING:
+    from turnwright.privacy.redaction import Redactor
     from turnwright.rules import Rule, RuleSet
 
     RuleItems = tuple[Rule | RuleSet, ...]
 else:  # pydantic needs no more: `RulesField` checks them
     RuleItems = tuple
-from typing import TYPE_CHECKING, TypedDict
-
-from turnwright.context import GuardrailBase, HooksBase
-from turnwright.model.model_settings import ModelSettings
-from turnwright_states.limits import Concluding, DoomCompare, DoomResponse, StallResponse
-
-if TYPE_CHECKING:
-    from turnwright.rules import Rule, RuleSet
 
 #: The tool that a model calls with a typed answer.
 OUTPUT_TOOL: Final = "final_result"
@@ -64,14 +59,30 @@ _DECORATED: Final = {
 _MAX_BITS: Final = 2000
 
 
+def _redactor() -> "Redactor":
+    from turnwright.privacy.redaction import redactor  # noqa: PLC0415 (only after a mistake)
+
+    return redactor()
+
+
 class _Repr(reprlib.Repr):
-    """Formats values as Python does, shortened. The text for huge numbers is the same in every version of Python."""
+    """Formats values as Python does, shortened and without secrets.
+
+    The text for huge numbers is the same in every version of Python.
+    """
 
     def repr_int(self, x: int, level: int) -> str:
         # Python refuses to print an int above a configurable number of digits, 640 at the lowest.
         if x.bit_length() > _MAX_BITS:
             return f"a value too long to show ({type(x).__name__})"
         return super().repr_int(x, level)
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(_redactor().hide(x), level)
+
+    def repr_dict(self, x: dict[str, JsonValue], level: int) -> str:
+        has_names = all(isinstance(name, str) for name in x)
+        return super().repr_dict(_redactor().hide_fields(x) if has_names else x, level)
 
 
 _REPR: Final = _Repr()
@@ -208,7 +219,8 @@ def check_limit(name: str, value: object) -> None:
         # A message about the whole object begins with the field's name, which the caller adds.
         details = error.errors()[0]
         path = "".join(f"{part}: " for part in details["loc"][1:])
-        raise ValueError(path + problem(details, {}).removeprefix(f"{name} ")) from None
+        # `Limits` quotes the value in its words, where this hides a secret.
+        raise ValueError(_redactor().hide(path + problem(details, {}).removeprefix(f"{name} "))) from None
 
 
 def tidy_details(details: ErrorDetails, data: object, fields: Mapping[str, FieldInfo]) -> InitErrorDetails:

@@ -37,6 +37,7 @@ from typing import Final, Self
 from pydantic import ValidationError
 
 from turnwright.agent import AGENTS_FILE, Agent, MisfitLimitError
+from turnwright.agent.fields import shorten
 from turnwright.errors import ConfigError
 from turnwright_states import MAX_STEPS, Limits
 
@@ -324,7 +325,9 @@ def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
         return False
     old = values.pop(OLD_STEPS)
     if "steps" in values and (type(old), old) != (type(values["steps"]), values["steps"]):
-        matter.wrong((OLD_STEPS,), f"is {old!r}, but `steps` is {values['steps']!r}: leave out `{OLD_STEPS}`")
+        matter.wrong(
+            (OLD_STEPS,), f"is {shorten(old)}, but `steps` is {shorten(values['steps'])}: leave out `{OLD_STEPS}`"
+        )
     elif "steps" not in values:
         matter.lines[("steps",)] = matter.line_of((OLD_STEPS,))
         values["steps"] = old

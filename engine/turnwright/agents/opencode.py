@@ -32,6 +32,7 @@ from pathlib import Path
 from typing import Final
 
 from turnwright.agent import Agent
+from turnwright.agent.fields import shorten
 from turnwright_states import Limits
 
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
@@ -43,7 +44,6 @@ _PRESET: Final = Limits.preset("opencode")
 AGENT_FOLDERS: Final = ("agent", "agents")
 _MAX_FILES: Final = 256
 _ACTIONS: Final = ("ask", "allow", "deny")
-_LONG: Final = 120
 _OF_ACTIONS: Final = "`ask`, `allow` or `deny`"
 #: opencode's names of our tools, or of a group of tools. Each name also means itself.
 _ALSO: Final[Mapping[str, tuple[str, ...]]] = {
@@ -197,7 +197,7 @@ class _OpencodeFile:
         if isinstance(model := values.get("model"), str) and not all(
             part.strip() for part in (model + "/").split("/")[:2]
         ):
-            wrong(("model",), f"must be `provider/model`, not {model!r}")
+            wrong(("model",), f"must be `provider/model`, not {shorten(model)}")
         self._collect_settings(values)
         prompt = values.pop("prompt", None)
         if prompt is not None:
@@ -249,11 +249,11 @@ class _OpencodeFile:
 
     def _list_tool_rules(self, tools: object) -> Iterator[str]:
         if not isinstance(tools, Mapping):
-            self.matter.wrong(("tools",), f"must be a mapping such as `write: false`, not {tools!r}"[:_LONG])
+            self.matter.wrong(("tools",), f"must be a mapping such as `write: false`, not {shorten(tools)}")
             return
         for name, on in tools.items():
             if not isinstance(on, bool):
-                self.matter.wrong(("tools", name), f"must be true or false, not {on!r}"[:_LONG])
+                self.matter.wrong(("tools", name), f"must be true or false, not {shorten(on)}")
             elif name == "task":
                 self.task["*"] = on
             else:
@@ -269,7 +269,7 @@ class _OpencodeFile:
             actions = {"*": rule} if not isinstance(rule, Mapping) else rule
             bad = [action for action in actions.values() if action not in _ACTIONS]
             if bad:
-                self.matter.wrong(loc, f"must be {_OF_ACTIONS}, not {bad[0]!r}"[:_LONG])
+                self.matter.wrong(loc, f"must be {_OF_ACTIONS}, not {shorten(bad[0])}")
             elif name == "doom_loop":
                 values |= _doom(str(list(actions.values())[-1])) if actions else {}
             elif name == "task":

@@ -8,6 +8,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.secrets_made import SECRETS
 
 from turnwright.agent import Agent
 from turnwright.agents.front_matter import MAX_BYTES
@@ -236,6 +237,7 @@ def test_file_without_usable_agents_is_refused_with_the_expected_form(text: str,
     assert [str(problem) for problem in problems(text)] == [message]
 
 
+SECRET = SECRETS[0]
 WHOLE = "must be a whole number of at least 0, not"
 QUOTES = "(a text that contains `: ` or starts with a special character needs quotes)"
 BUDGET = "tool_calls, tokens, cost, seconds"
@@ -276,6 +278,11 @@ ANCHORS = "YAML's anchors (&) and aliases (*) are not allowed: put a text that s
         ("model_settings: {temprature: 0}", "model_settings.temprature: is unknown: did you mean `temperature`?"),
         ("compaction: {mode: summarize}", "compaction.at_tokens: is missing"),
         ("tools: {read_file: yes}", "tools: must be a list of names, not {'read_file': True}"),
+        ("tools: {api_key: pony-express}", "tools: must be a list of names, not {'api_key': '***'}"),
+        (f"steps: {SECRET}", f"steps: {WHOLE} '***'"),
+        (f"steps:\n  api_key: {SECRET}", f"steps: {WHOLE} {{'api_key': '***'}}"),
+        (f"steps: [{{notes: {SECRET}}}]", f"steps: {WHOLE} [{{'notes': '***'}}]"),
+        ("steps:\n  api_key: pony-express", f"steps: {WHOLE} {{'api_key': '***'}}"),
         ("tools: 5", "tools: must be a list of names, not 5"),
         ("tools: [5]", "tools[0]: must be the name of a tool, not 5: put it in quotes"),
         ("tools: read_file,", "tools[1]: must not be blank, as '' is"),
@@ -318,6 +325,7 @@ def test_a_mistake_is_reported_with_file_line_agent_and_field(front: str, messag
         ("description: >\n  a\n  b\nsteps: x", 6, f"steps: {WHOLE} 'x'"),
         ("description: 'a\u2028b'\nsteps: x", 4, f"steps: {WHOLE} 'x'"),
         ("steps: 5\ndescription: a\x00b", 4, "is not YAML: character U+0000 is not allowed"),
+        (f"steps: 5\nmaxSteps: {SECRET}", 4, "maxSteps: is '***', but `steps` is 5: leave out `maxSteps`"),
         ('description: "\\U00110000"', 1, "is not YAML: chr() arg not in range(0x110000)"),
         (f"description: {'x' * 65_536}", 1, "is a front matter of more than 64 KiB: move text below it"),
     ],

@@ -259,6 +259,7 @@ def test_display_keys_are_ignored_silently(caplog: pytest.LogCaptureFixture) -> 
         ("model: /gpt", "model: must be `provider/model`, not '/gpt'"),
         ("model: 5", "model: must be text, not 5: put it in quotes"),
         ("tools: Read, Grep", "tools: must be a mapping such as `write: false`, not 'Read, Grep'"),
+        ("tools: [{api_key: pony}]", "tools: must be a mapping such as `write: false`, not [{'api_key': '***'}]"),
         ("tools: {bash: no way}", "tools.bash: must be true or false, not 'no way'"),
         ("permission: never", "permission: must be `ask`, `allow` or `deny`, not 'never'"),
         ("permission: 5", "permission: must be `ask`, `allow` or `deny`, or a mapping of tools to them"),
