@@ -5,9 +5,10 @@ Every error of httpx becomes a `ModelError` here. A decoder interprets the bytes
 
 import contextlib
 import itertools
+import socket
 import ssl
 import time
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Collection, Iterator
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, cast
@@ -28,8 +29,6 @@ from .timeouts import Timeouts, Waiting
 
 if TYPE_CHECKING:
     import httpx
-import socket
-from collections.abc import Collection
 
 # The most bytes that are read of an error's body, and behind a finished answer.
 _SHORT: Final = 64 * 1024
@@ -54,6 +53,9 @@ _CHECK_ENVIRONMENT: Final = (
     "SSL_CERT_FILE, SSL_CERT_DIR, SSLKEYLOGFILE)."
 )
 
+#: The kinds of requests for which httpx reads a proxy of the environment.
+_PROXIED: Final = frozenset({"all", "http", "https"})
+_HIGHEST_PORT: Final = 65_535
 _numbers: Final = itertools.count()
 
 
@@ -179,6 +181,8 @@ class Poster:
 
         # A server on this machine is reached directly, whatever proxy the environment names.
         local = self._endpoint.loopback
+        if not local and self._transport is None:
+            _check_proxy_ports()
         return httpx.AsyncClient(
             transport=self._transport,
             trust_env=not local,
@@ -313,6 +317,19 @@ class HttpResponse:
                 self._unpacker.close()
                 return b""
             self._pieces = self._unpacker.feed(chunk)
+
+
+def _check_proxy_ports() -> None:
+    """Raise ValueError for a proxy whose port does not exist: httpx fails with an `OverflowError` when it connects."""
+    from urllib.request import getproxies  # noqa: PLC0415 (httpx loads it)
+
+    import httpx  # noqa: PLC0415 (importing it costs half of what importing all of turnwright may cost)
+
+    for scheme, address in getproxies().items():
+        if scheme in _PROXIED:
+            port = httpx.URL(address if "://" in address else f"http://{address}").port
+            if port is not None and port > _HIGHEST_PORT:
+                raise ValueError(f"port {port} of a proxy does not exist: the highest is {_HIGHEST_PORT}")
 
 
 def unreachable(error: Exception, where: str, secrets: Collection[str] = (), *, is_proxied: bool = False) -> ModelError:

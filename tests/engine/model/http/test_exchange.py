@@ -262,6 +262,7 @@ def test_unreachable_proxy_is_named(
     [
         ("ALL_PROXY", "socks4://127.0.0.1:9", "proxy"),
         ("HTTPS_PROXY", "ftp://user:sk-secret@127.0.0.1:9", "proxy"),
+        ("HTTPS_PROXY", "http://user:sk-secret@127.0.0.1:99999", "port 99999 of a proxy does not exist"),
         ("SSL_CERT_FILE", "/no/such/file", "No such file"),
         ("SSL_CERT_FILE", __file__, "no certificate"),
         ("SSLKEYLOGFILE", "/no/such/folder/keys", "No such file"),
