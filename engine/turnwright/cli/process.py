@@ -248,7 +248,9 @@ def say(text: str) -> None:
 
 def words_of(error: Exception) -> str:
     """Return the words of an error: of one of the system its file and its reason, without a number."""
-    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
 
 
 def say_bug(error: Exception) -> None:

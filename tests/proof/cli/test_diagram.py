@@ -3,6 +3,8 @@
 import re
 import shutil
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -124,6 +126,14 @@ def test_uncreatable_directory_is_an_error_without_a_traceback(tmp_path: Path) -
     result = run("--write", str(tmp_path / "file"))
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr == f"turnwright diagram: {tmp_path / 'file'}: File exists\n"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no full disk to write to")
+def test_full_disk_is_named_without_a_number(cli: "Cli") -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        command = [sys.executable, "-m", "turnwright", "diagram"]
+        process = subprocess.run(command, cwd=cli.folder, env=cli.env, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert (process.returncode, process.stderr) == (2, b"turnwright diagram: No space left on device\n")
 
 
 @pytest.mark.parametrize(
