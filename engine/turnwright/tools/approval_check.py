@@ -119,15 +119,11 @@ class ApprovalCheck:
 
     def _read_parameters(self) -> Sequence[inspect.Parameter]:
         try:
-            parameters = inspect.signature(self.function).parameters.values()
-            function = self.function
-            while isinstance(function, partial):
-                function = function.func
-            hints = hints_of(function if inspect.isroutine(function) else type(function).__call__)
-            return tuple(
-                parameter.replace(annotation=hints.get(parameter.name, parameter.annotation))
-                for parameter in parameters
-            )
+            parameters, hints = inspect.signature(self.function).parameters, hints_of(self.function)
+            return [
+                parameter.replace(annotation=hints.get(name, parameter.annotation))
+                for name, parameter in parameters.items()
+            ]
         except (NameError, SyntaxError, AttributeError) as error:
             raise ConfigError(
                 f"{self._location}: its annotations cannot be resolved ({error}):"

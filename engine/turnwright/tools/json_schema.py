@@ -1,4 +1,4 @@
-"""Checks the arguments of calls against a JSON Schema that is not a function's: of a tool without one."""
+"""JSON Schemas that are not a function's: validators of results and answers, and checks of arguments."""
 
 from collections.abc import Mapping
 from importlib.util import find_spec
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 from pydantic import JsonValue
 
 from turnwright._base.frozen import count_values
+from turnwright._base.schema_faults import dangling_refs
 from turnwright._base.words import cut
 from turnwright.errors import ConfigError
 from turnwright_states.payload import thaw
@@ -32,6 +33,33 @@ _MOST_FAULTS: Final = 8
 _LONGEST: Final = 300
 
 
+def schema_validator(schema: Mapping[str, JsonValue], place: str) -> "Draft202012Validator":
+    """Return the validator of a JSON Schema. `place` names the schema in errors.
+
+    Raises `ConfigError` for another schema, one that nests too deep, and one with references that lead nowhere; and
+    without jsonschema.
+    """
+    try:
+        from jsonschema import Draft202012Validator  # noqa: PLC0415 (few schemas are checked, and it is slow to import)
+        from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
+    except ModuleNotFoundError:
+        raise _explain_missing(place) from None
+    plain_schema = thaw(schema)
+    try:
+        Draft202012Validator.check_schema(plain_schema)
+    except SchemaError as error:
+        raise ConfigError(f"{place} is not a JSON Schema: {error.message}") from None
+    except RecursionError:
+        raise ConfigError(f"{place} nests too many lists and objects") from None
+    if dangling := dangling_refs(plain_schema):
+        raise ConfigError(f"{place}: {dangling[0]}")
+    return Draft202012Validator(plain_schema)
+
+
+def _explain_missing(place: str) -> ConfigError:
+    return ConfigError(f"{place} needs jsonschema: pip install 'turnwright[schema]'")
+
+
 class ArgumentCheck:
     """Checks arguments against the part of a schema whose check takes no longer than reading them.
 
@@ -44,7 +72,7 @@ class ArgumentCheck:
         self._schema = _Part(schema).schema
         self._validator: Draft202012Validator | None = None
         if self._schema.keys() - {"type"} and find_spec("jsonschema") is None:
-            raise ConfigError(f"{place} needs jsonschema: pip install 'turnwright[schema]'")
+            raise _explain_missing(place)
 
     def check(self, arguments: Mapping[str, JsonValue]) -> None:
         """Raise `ToolInputError` for arguments that do not fit, with the first faults."""

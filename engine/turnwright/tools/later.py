@@ -1,13 +1,12 @@
 """Results that come later: from a job, a browser, a queue, a person, or the time (docs/rules.md#waits)."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn, Self, cast
 
 from msgspec import convert, to_builtins
 from pydantic import JsonValue
 
-from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError, UnreadableTurnError, need_kind, need_list
 from turnwright.message import FilePart
 from turnwright_states import InterruptKind
@@ -17,7 +16,7 @@ from turnwright_states.payload import thaw
 
 from .context import Ask, NeedsPersonError, ToolContext
 from .errors import ToolInputError
-from .json_schema import ArgumentCheck
+from .json_schema import ArgumentCheck, schema_validator
 from .result import (
     FILES_LIMIT,
     RESULT_LIMIT,
@@ -30,9 +29,6 @@ from .result import (
     to_result,
 )
 from .tool import Approval, Tool
-
-if TYPE_CHECKING:
-    from jsonschema import Draft202012Validator
 
 #: Seconds that a call waits for its result, if nothing sets others: 7 days.
 WEEK: Final = 604_800.0
@@ -79,9 +75,17 @@ class Later(NeedsPersonError):  # noqa: N818 (it is not an error)
 
 
 class ExternalTool(Tool):
-    """A tool without a function: its calls wait for results from outside. `external_tool` makes one.
+    """A tool whose calls run outside: in a browser, on a job queue, by a person. `external_tool` makes one.
+
+    Each call waits until `Engine.settle` brings its result. `parameters` is a JSON Schema of type object: arguments
+    that do not fit go back to the model (docs/rules.md#client-tools). `output_schema` is the JSON Schema of its
+    results, which are checked before they are stored. After `expires_in` seconds without a result, 7 days by default,
+    the call gets the result `otherwise`, or else an error. The other options are those of `tool`.
 
     A call that may run is started and waits in one append. `later` is that wait.
+
+    Raises `ConfigError` for what `Tool` refuses, for an invalid `output_schema`, and without the package jsonschema if
+    the schema says more than `type`. See docs/rules.md#waits.
     """
 
     takes_context = False
@@ -118,7 +122,7 @@ class ExternalTool(Tool):
         if output_schema is not None:
             need_kind(f"tool {name}: output_schema", output_schema, Mapping, "a JSON Schema")
             output_schema = _plain_schema(output_schema, f"tool {name}: output_schema")
-            _validator(output_schema, f"tool {name}: output_schema")
+            schema_validator(output_schema, f"tool {name}: output_schema")
         try:
             self._wait = Later(expires_in=expires_in, otherwise=otherwise, schema=output_schema)
         except (TypeError, ValueError) as error:
@@ -173,41 +177,8 @@ class ExternalTool(Tool):
         raise NeedsPersonError(self._wait.ask)
 
 
-def external_tool(
-    *,
-    name: str,
-    description: str,
-    parameters: Mapping[str, JsonValue],
-    output_schema: Mapping[str, JsonValue] | None = None,
-    expires_in: float | None = WEEK,
-    otherwise: str | ToolResult | None = None,
-    needs_approval: bool | Callable[..., bool] = False,
-    approvers: int = 1,
-    read_only: bool | None = None,
-    return_direct: bool = False,
-) -> ExternalTool:
-    """Make a tool whose calls run outside: in a browser, on a job queue, by a person.
-
-    Each call waits until `Engine.settle` brings its result. `parameters` is a JSON Schema of type object: arguments
-    that do not fit go back to the model (docs/rules.md#client-tools). `output_schema` is the JSON Schema of its
-    results, which are checked before they are stored. After `expires_in` seconds without a result, 7 days by default,
-    the call gets the result `otherwise`, or else an error. The other options are those of `tool`.
-
-    Raises `ConfigError` for what `Tool` refuses, for an invalid `output_schema`, and without the package jsonschema if
-    the schema says more than `type`. See docs/rules.md#waits.
-    """
-    return ExternalTool(
-        name=name,
-        description=description,
-        parameters=parameters,
-        output_schema=output_schema,
-        expires_in=expires_in,
-        otherwise=otherwise,
-        needs_approval=needs_approval,
-        approvers=approvers,
-        read_only=read_only,
-        return_direct=return_direct,
-    )
+#: Makes a tool whose calls run outside: see `ExternalTool`.
+external_tool: Final = ExternalTool
 
 
 def wait_tool(*, most: float = 86_400.0, name: str = "wait") -> Tool:
@@ -300,7 +271,7 @@ def find_misfit(schema: Mapping[str, JsonValue], given_result: GivenResult) -> s
     from jsonschema.exceptions import best_match  # noqa: PLC0415 (few results have a schema, and it is slow to import)
 
     value = given_result.text if given_result.structured is None else thaw(given_result.structured)
-    fault = best_match(_validator(schema, "output_schema").iter_errors(value))
+    fault = best_match(schema_validator(schema, "output_schema").iter_errors(value))
     if fault is None:
         return ""
     if fault.validator == "type" and isinstance(fault.validator_value, str):
@@ -349,20 +320,3 @@ def _plain_schema(schema: Mapping[str, JsonValue], place: str) -> dict[str, Json
         return cast("dict[str, JsonValue]", plain(dict(schema)))
     except NotJsonError:
         raise ConfigError(f"{place}: is not JSON, or nests too many lists and objects") from None
-
-
-def _validator(schema: Mapping[str, JsonValue], place: str) -> "Draft202012Validator":
-    """Return the validator of a JSON Schema. Raises `ConfigError` for another schema, and without jsonschema."""
-    try:
-        from jsonschema import Draft202012Validator  # noqa: PLC0415 (few tools need it, and it is slow to import)
-        from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
-    except ModuleNotFoundError:
-        raise ConfigError(f"{place} needs jsonschema: pip install 'turnwright[schema]'") from None
-    plain_schema = thaw(schema)
-    try:
-        Draft202012Validator.check_schema(plain_schema)
-    except SchemaError as error:
-        raise ConfigError(f"{place} is not a JSON Schema: {error.message}") from None
-    if dangling := dangling_refs(plain_schema):
-        raise ConfigError(f"{place}: {dangling[0]}")
-    return Draft202012Validator(plain_schema)

@@ -403,7 +403,13 @@ def _parameters(function: Callable[..., object], label: str) -> tuple[list[Param
 
 
 def hints_of(function: Callable[..., object]) -> dict[str, object]:
-    """Return the annotations of the parameters of a function, resolved. That of its result need not exist here."""
+    """Return the annotations of the parameters of a function, resolved. That of its result need not exist here.
+
+    Of an object that can be called they are those of its `__call__`, without those that `functools.partial` bound.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    function = function if inspect.isroutine(function) else type(function).__call__
     if sys.version_info >= (3, 14):
         from annotationlib import Format, get_annotations  # noqa: PLC0415 (older versions have none)
 
@@ -417,11 +423,8 @@ def hints_of(function: Callable[..., object]) -> dict[str, object]:
 
 def deps_needed(function: Callable[..., object]) -> str:
     """Return the dependencies that the context of a function needs, as people write their type; else an empty text."""
-    while isinstance(function, partial):
-        function = function.func
-    target = function if inspect.isroutine(function) else type(function).__call__
     try:
-        hints = hints_of(target)
+        hints = hints_of(function)
     except Exception:  # noqa: BLE001 (annotations that cannot be resolved say nothing)
         return ""
     for hint in hints.values():

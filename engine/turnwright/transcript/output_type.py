@@ -14,14 +14,15 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from pydantic_core import PydanticSerializationError, from_json
 
 from turnwright._base.frozen import MOST_NESTED, deeper_than
-from turnwright._base.schema_faults import dangling_refs
 from turnwright.errors import ConfigError, Retry
 from turnwright.tools.errors import describe, holds
+from turnwright.tools.json_schema import schema_validator
 from turnwright.tools.schema import json_validator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from jsonschema import Draft202012Validator
     from pydantic_core import ErrorDetails
 
 JsonObject = Mapping[str, JsonValue]
@@ -80,23 +81,8 @@ class OutputType:
         return schema
 
     @cached_property
-    def _validator(self) -> Any:  # noqa: ANN401 (jsonschema has no types here)
-        try:
-            from jsonschema import Draft202012Validator  # noqa: PLC0415 (few agents need it, and it is slow to import)
-            from jsonschema.exceptions import SchemaError  # noqa: PLC0415 (likewise)
-        except ModuleNotFoundError:
-            raise ConfigError(
-                f"agent {self._agent!r}: an output_schema needs jsonschema: pip install 'turnwright[schema]'"
-            ) from None
-        try:
-            Draft202012Validator.check_schema(dict(self.schema))
-        except SchemaError as error:
-            raise ConfigError(f"agent {self._agent!r}: output_schema is not a JSON Schema: {error.message}") from None
-        except RecursionError:
-            raise ConfigError(f"agent {self._agent!r}: output_schema nests too many lists and objects") from None
-        if dangling := dangling_refs(self.schema):
-            raise ConfigError(f"agent {self._agent!r}: output_schema: {dangling[0]}")
-        return Draft202012Validator(dict(self.schema))
+    def _validator(self) -> "Draft202012Validator":
+        return schema_validator(self.schema, f"agent {self._agent!r}: output_schema")
 
     @property
     def is_wrapped(self) -> bool:

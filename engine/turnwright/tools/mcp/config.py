@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
 
 from turnwright._base.frozen import deeper_than, too_deep_at
 from turnwright._base.regular_files import read_regular
@@ -86,23 +87,21 @@ class McpOAuth(BaseModel):
     signs with `algorithm`. It needs an `issuer`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True, populate_by_name=True)
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", hide_input_in_errors=True, alias_generator=to_camel, populate_by_name=True
+    )
 
     grant: Literal["authorization_code", "client_credentials"] = Field(
         default="authorization_code", validation_alias=AliasChoices("grant", "grantType", "grant_type")
     )
-    client_id: str = Field(default="", validation_alias=AliasChoices("clientId", "client_id"))
-    client_secret: str = Field(default="", validation_alias=AliasChoices("clientSecret", "client_secret"), repr=False)
-    client_metadata_url: str = Field(
-        default="", validation_alias=AliasChoices("clientMetadataUrl", "client_metadata_url")
-    )
-    private_key: str = Field(default="", validation_alias=AliasChoices("privateKey", "private_key"), repr=False)
+    client_id: str = ""
+    client_secret: str = Field(default="", repr=False)
+    client_metadata_url: str = ""
+    private_key: str = Field(default="", repr=False)
     algorithm: str = "RS256"
     scope: Annotated[str, BeforeValidator(_words)] = Field(default="", validation_alias=AliasChoices("scope", "scopes"))
     issuer: str = ""
-    callback_port: int | None = Field(
-        default=None, ge=1, le=65_535, validation_alias=AliasChoices("callbackPort", "callback_port")
-    )
+    callback_port: int | None = Field(default=None, ge=1, le=65_535)
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:
