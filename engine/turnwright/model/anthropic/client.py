@@ -1,23 +1,19 @@
 """Models that speak Anthropic's Messages API over HTTP: Claude, and compatible servers."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 from pydantic import JsonValue
+from typing_extensions import override
 
-from turnwright.model.capabilities import Capabilities, known_capabilities
-from turnwright.model.http.client import HttpModel
-from turnwright.model.http.endpoint import Api, Endpoint
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
-from turnwright.model.protocol import ToolChoice
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.http.client import HttpModel, HttpOptions
+from turnwright.model.http.endpoint import Api
+from turnwright.model.http.timeouts import silence
 
 from .request import AnthropicEncoder
 from .settings import with_claude
 from .stream import MessagesStream
-
-if TYPE_CHECKING:
-    import httpx
-
 
 ANTHROPIC_API: Final = Api(
     address="https://api.anthropic.com",
@@ -66,51 +62,32 @@ class AnthropicMessages(HttpModel):
     """
 
     provider_name: ClassVar[str] = "anthropic"
+    api = ANTHROPIC_API
+    decoder = MessagesStream
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | None = None,
-        api_key: str | None = None,
         max_tokens: int | None = None,
         thinking: Mapping[str, JsonValue] | None = None,
         cache: bool = True,
-        connect_timeout: float = 10.0,
-        first_byte_timeout: float = 300.0,
-        idle_timeout: float = 60.0,
-        reply_timeout: float = REPLY_TIMEOUT,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-        headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, JsonValue] | None = None,
         hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
-        tool_choice_first: ToolChoice | None = None,
-        capabilities: Capabilities | None = None,
+        **options: Unpack[HttpOptions],
     ) -> None:
-        endpoint = Endpoint.of(ANTHROPIC_API, base_url=base_url, api_key=api_key, headers=headers)
-        if capabilities is None:
-            defaults = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-            capabilities = with_claude(defaults, model)
-        encoder = AnthropicEncoder(
+        super().__init__(model, **options)
+        self._encoder = AnthropicEncoder(
             model,
             max_tokens=max_tokens,
             thinking=thinking,
             cache=cache,
-            extra_body=extra_body,
             hosted_tools=hosted_tools,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            **self._encoder_options,
         )
-        super().__init__(
-            model,
-            endpoint,
-            encoder=encoder,
-            decoder=MessagesStream,
-            patience=Timeouts(
-                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
-            ),
-            transport=transport,
-        )
+
+    @override
+    def _find_capabilities(self, host: str) -> Capabilities:
+        return with_claude(super()._find_capabilities(host), self.name)
 
 
 def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> AnthropicMessages:

@@ -7,6 +7,7 @@ from typing import cast
 from pydantic import JsonValue
 
 from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolCallPart
+from turnwright.model.http.json_text import read_text
 from turnwright_states import CallStatus
 
 from .blocks import CALL, THINKING, answered_by, hosted_id, is_thinking, order_of
@@ -125,8 +126,7 @@ def _part(block: Block) -> TextPart | FilePart:
 
 
 def _text(block: Block, field: str) -> str:
-    value = block.get(field)
-    return value if isinstance(value, str) else ""
+    return read_text(block.get(field))
 
 
 def _unknown(block: Block) -> ValueError:

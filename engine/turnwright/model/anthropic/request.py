@@ -1,14 +1,13 @@
 """Requests in the format of the Messages API. No I/O."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, Self
+from typing import Final, Literal, NamedTuple, Self, Unpack
 
 from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, need_kind
 from turnwright.message import ToolSpec
-from turnwright.model.capabilities import Capabilities
-from turnwright.model.http.encoding import RequestEncoder, dump, extend_chunks, need_hosted
+from turnwright.model.http.encoding import EncoderOptions, RequestEncoder, dump, extend_chunks, need_hosted
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
 from turnwright.model.protocol import ModelRequest, ToolChoice
@@ -30,9 +29,6 @@ _MARKS: Final = {
     policy: b"" if control is None else b"," + dump({"cache_control": control})[1:]
     for policy, control in CACHE_CONTROLS.items()
 }
-_DEFAULTS: Final = Capabilities()
-
-
 _BETWEEN: Final = {
     ("", "user"): b'{"role":"user","content":[',
     ("user", "user"): b",",
@@ -194,20 +190,16 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         max_tokens: int | None = None,
         thinking: Mapping[str, JsonValue] | None = None,
         cache: bool = True,
-        extra_body: Mapping[str, JsonValue] | None = None,
         hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
-        tool_choice_first: ToolChoice | None = None,
-        capabilities: Capabilities = _DEFAULTS,
+        **options: Unpack[EncoderOptions],
     ) -> None:
         super().__init__(
             model,
             lambda message: encode_blocks(message, unsigned=self.capabilities.reasoning_required),
             _tool,
             RESERVED,
-            extra_body=extra_body,
             hosted_tools=hosted_tools,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            **options,
         )
         self._thinking = None if thinking is None else checked_extra(thinking, (), "thinking")
         self._budget = _budget_of(self._thinking)

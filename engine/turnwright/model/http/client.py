@@ -3,24 +3,25 @@
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict
 
 import msgspec
 from msgspec import structs
+from pydantic import JsonValue
 
 from turnwright.errors import ConfigError, need_kind, need_method
-from turnwright.model.capabilities import Capabilities
+from turnwright.model.capabilities import Capabilities, known_capabilities
 from turnwright.model.fit import fit
 from turnwright.model.model_settings import ModelSettings
-from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse
+from turnwright.model.protocol import Delta, ModelError, ModelRequest, ModelResponse, ToolChoice
 from turnwright_states import Finish
 
-from .encoding import RequestEncoder
-from .endpoint import Endpoint
+from .encoding import EncoderOptions, RequestEncoder
+from .endpoint import Api, Endpoint
 from .errors import LimitFieldError, MissingReasoningError, RefusedReasoningError
 from .exchange import HttpResponse, Poster
 from .reply_stream import ReplyStream
-from .timeouts import Timeouts
+from .timeouts import REPLY_TIMEOUT, Timeouts
 
 if TYPE_CHECKING:
     import httpx
@@ -36,25 +37,52 @@ class _SentLimits(msgspec.Struct):
     max_output_tokens: int | None = None
 
 
-class HttpModel:
-    """A model of an endpoint. `encoder` makes request bodies, `decoder` makes the decoder of a reply.
+class HttpOptions(TypedDict, total=False):
+    """The options that all models over HTTP have. See `OpenAIChat`."""
 
-    Raises `ConfigError` for a model without a name, and for another kind of transport.
+    base_url: str | None
+    api_key: str | None
+    headers: Mapping[str, str] | None
+    connect_timeout: float
+    first_byte_timeout: float
+    idle_timeout: float
+    reply_timeout: float
+    transport: "httpx.AsyncBaseTransport | None"
+    extra_body: Mapping[str, JsonValue] | None
+    tool_choice_first: ToolChoice | None
+    capabilities: Capabilities | None
+
+
+class HttpModel:
+    """A model of an endpoint of `api`. `decoder` makes the decoder of a reply.
+
+    A subclass makes its encoder of request bodies with `_encoder_options`. Raises `ConfigError` for a model without a
+    name, and for another kind of transport.
     """
 
+    api: ClassVar[Api]
+    decoder: ClassVar[Callable[..., ReplyStream]]
     always_streams: ClassVar[bool] = True
     #: Its own timeouts apply.
     silence_timeout: ClassVar[None] = None
 
+    _encoder: RequestEncoder[Any]
+
     def __init__(
         self,
         model: str,
-        endpoint: Endpoint,
         *,
-        encoder: RequestEncoder[Any],
-        decoder: Callable[..., ReplyStream],
-        patience: Timeouts,
-        transport: "httpx.AsyncBaseTransport | None",
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        connect_timeout: float = 10.0,
+        first_byte_timeout: float = 300.0,
+        idle_timeout: float = 60.0,
+        reply_timeout: float = REPLY_TIMEOUT,
+        transport: "httpx.AsyncBaseTransport | None" = None,
+        extra_body: Mapping[str, JsonValue] | None = None,
+        tool_choice_first: ToolChoice | None = None,
+        capabilities: Capabilities | None = None,
     ) -> None:
         need_kind("model", model, str, "the model's id")
         if transport is not None:
@@ -63,10 +91,22 @@ class HttpModel:
             raise ConfigError("the model has no name: pass its id at the provider")
         #: The model's id.
         self.name: Final = model
-        self._encoder = encoder
-        self._decoder = decoder
-        self._endpoint = endpoint
-        self._poster = Poster(endpoint, patience, transport)
+        self._endpoint = Endpoint.of(self.api, base_url=base_url, api_key=api_key, headers=headers)
+        patience = Timeouts(
+            connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
+        )
+        self._poster = Poster(self._endpoint, patience, transport)
+        if capabilities is None:
+            capabilities = self._find_capabilities(self._endpoint.url.netloc.decode("ascii"))
+        self._encoder_options: EncoderOptions = {
+            "extra_body": extra_body,
+            "tool_choice_first": tool_choice_first,
+            "capabilities": capabilities,
+        }
+
+    def _find_capabilities(self, host: str) -> Capabilities:
+        """Return the known capabilities of the model at this host, with its port."""
+        return known_capabilities(host, self.name)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, base_url={self._endpoint.shown_url!r})"
@@ -138,7 +178,7 @@ class HttpModel:
         yield structs.replace(reply, max_tokens=_read_sent_limit(body)) if reply.finish is Finish.LENGTH else reply
 
     def _new_decoder(self) -> ReplyStream:
-        return self._decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown_url)
+        return type(self).decoder(secrets=self._endpoint.secrets, where=self._endpoint.shown_url)
 
     async def _post(self, request: ModelRequest) -> tuple[HttpResponse, bytes]:
         """Post a request. Returns its answer, and the body that the server accepted."""

@@ -5,7 +5,7 @@ import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Generic, TypeVar, get_args
+from typing import Any, Final, Generic, TypedDict, TypeVar, get_args
 
 import msgspec
 from msgspec import structs
@@ -16,9 +16,10 @@ from turnwright.message import FilePart, Message, ReasoningPart, TextPart, ToolC
 from turnwright.model.capabilities import Capabilities, checked_capabilities
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, ToolChoice
+from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
 from turnwright.model.settings_mapping import MappedSettings, checked_extra
 
+from .json_text import read_objects
 from .text_buffer import mend
 
 Source = TypeVar("Source")
@@ -28,6 +29,7 @@ Encoded = TypeVar("Encoded")
 CHUNK: Final = 64 * 1024
 
 _JSON: Final = msgspec.json.Encoder()
+_DEFAULTS: Final = Capabilities()
 
 
 class EncodedMessage(Generic[Source, Encoded]):
@@ -115,6 +117,14 @@ def replies_of(message: Message) -> Iterator[tuple[ReasoningPart | None, list[Te
     yield reasoning, parts
 
 
+class EncoderOptions(TypedDict, total=False):
+    """The options of every encoder: see `RequestEncoder`."""
+
+    extra_body: Mapping[str, JsonValue] | None
+    tool_choice_first: ToolChoice | None
+    capabilities: Capabilities
+
+
 class RequestEncoder(ABC, Generic[Encoded]):
     """Builds request bodies, and caches encoded messages and tools (`EncodedMessage`).
 
@@ -137,9 +147,9 @@ class RequestEncoder(ABC, Generic[Encoded]):
         encode_tool: Callable[[ToolSpec], bytes],
         reserved_fields: Collection[str],
         *,
-        extra_body: Mapping[str, JsonValue] | None,
-        tool_choice_first: ToolChoice | None,
-        capabilities: Capabilities,
+        extra_body: Mapping[str, JsonValue] | None = None,
+        tool_choice_first: ToolChoice | None = None,
+        capabilities: Capabilities = _DEFAULTS,
         hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
     ) -> None:
         if tool_choice_first is not None and tool_choice_first not in get_args(ToolChoice):
@@ -211,10 +221,7 @@ class RequestEncoder(ABC, Generic[Encoded]):
 
     def _list_tools(self, request: ModelRequest, fields: dict[str, JsonValue]) -> list[bytes]:
         """Return the tools of a request, and the hosted ones. Those of its settings are taken out of `fields`."""
-        hosted_tools = fields.pop("tools", None)
-        of_request = (
-            [dump(tool) for tool in hosted_tools if isinstance(tool, dict)] if isinstance(hosted_tools, list) else []
-        )
+        of_request = map(dump, read_objects(fields.pop("tools", None)))
         return [*map(self._encode_tools.of, request.tools), *self._hosted, *of_request]
 
     def _check_hosted_of(self, mapped_settings: MappedSettings) -> MappedSettings:
@@ -225,6 +232,14 @@ class RequestEncoder(ABC, Generic[Encoded]):
                 raise ConfigError(f"model_settings.extra_body.tools must be a list of hosted tools, not {tools!r}")
             mapped_settings.body["tools"] = [self._check_hosted(tool) for tool in tools]
         return mapped_settings
+
+
+def describe_output(output: OutputFormat) -> dict[str, JsonValue]:
+    """Return the name and the schema that a text reply is held to: strictly, if the schema allows it."""
+    strict = output.strict_schema
+    if strict is None:
+        return {"name": output.name, "schema": dict(output.schema)}
+    return {"name": output.name, "schema": dict(strict), "strict": True}
 
 
 def need_hosted(tool: object, example: str) -> tuple[Mapping[str, JsonValue], str]:

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from pydantic import JsonValue
 
-from .json_text import read_json, read_object
+from .json_text import read_json, read_object, read_objects
 from .retry_after import length_of, wait_in_words
 
 # The keys of an error's name: OpenAI, Google, TGI, AWS and OpenRouter.
@@ -86,9 +86,7 @@ def _sources(value: dict[str, JsonValue], error: dict[str, JsonValue]) -> Iterat
     yield value
     yield read_object(error.get("innererror"))
     yield read_object(error.get("metadata"))
-    details = error.get("details")
-    for detail in details[:_REASONS] if isinstance(details, list) else ():
-        yield read_object(detail)
+    yield from read_objects(error.get("details"))[:_REASONS]
 
 
 def _words_of(inner: JsonValue, error: dict[str, JsonValue]) -> Iterator[str]:

@@ -140,6 +140,11 @@ def read_object(value: JsonValue) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 
+def read_objects(value: JsonValue) -> list[dict[str, JsonValue]]:
+    """Return the objects in a list; none for another value."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def read_count(value: JsonValue) -> int | None:
     """Parse a count of tokens, which some servers send as a text or with a decimal point; None for other values.
 

@@ -1,22 +1,13 @@
 """Models that speak OpenAI's chat completions over HTTP: OpenAI, llama.cpp, vLLM, Ollama and many others."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
-from pydantic import JsonValue
-
-from turnwright.model.capabilities import Capabilities, known_capabilities
-from turnwright.model.http.client import HttpModel
-from turnwright.model.http.endpoint import Api, Endpoint
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
-from turnwright.model.protocol import ToolChoice
+from turnwright.model.http.client import HttpModel, HttpOptions
+from turnwright.model.http.endpoint import Api
+from turnwright.model.http.timeouts import silence
 
 from .request import MaxTokensField, OpenAIEncoder
 from .stream import ChatStream
-
-if TYPE_CHECKING:
-    import httpx
-
 
 OPENAI_API: Final = Api(
     address="https://api.openai.com/v1",
@@ -59,45 +50,19 @@ class OpenAIChat(HttpModel):
     """
 
     provider_name: ClassVar[str] = "openai"
+    api = OPENAI_API
+    decoder = ChatStream
 
     def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        connect_timeout: float = 10.0,
-        first_byte_timeout: float = 300.0,
-        idle_timeout: float = 60.0,
-        reply_timeout: float = REPLY_TIMEOUT,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-        headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, JsonValue] | None = None,
-        tool_choice_first: ToolChoice | None = None,
-        max_tokens_field: MaxTokensField | None = None,
-        capabilities: Capabilities | None = None,
+        self, model: str, *, max_tokens_field: MaxTokensField | None = None, **options: Unpack[HttpOptions]
     ) -> None:
-        endpoint = Endpoint.of(OPENAI_API, base_url=base_url, api_key=api_key, headers=headers)
-        if capabilities is None:
-            capabilities = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-        has_new_name = endpoint.own or endpoint.url.host.endswith(_AZURE_HOSTS)
-        encoder = OpenAIEncoder(
+        super().__init__(model, **options)
+        has_new_name = self._endpoint.own or self._endpoint.url.host.endswith(_AZURE_HOSTS)
+        self._encoder = OpenAIEncoder(
             model,
             max_tokens_field=max_tokens_field or ("max_completion_tokens" if has_new_name else "max_tokens"),
             may_rename=max_tokens_field is None,
-            extra_body=extra_body,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
-        )
-        super().__init__(
-            model,
-            endpoint,
-            encoder=encoder,
-            decoder=ChatStream,
-            patience=Timeouts(
-                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
-            ),
-            transport=transport,
+            **self._encoder_options,
         )
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import copy_object, read_text
+from turnwright.model.http.json_text import copy_object, read_objects, read_text
 from turnwright.model.http.text_buffer import Meter, Pieces
 
 # The memory of an entry without its texts, and of a field of it, counted as characters.
@@ -42,8 +42,8 @@ class Details:
 
     def add(self, pieces: JsonValue) -> None:
         """Add the details of one delta, except those that are not objects. Raises `TooLargeError`."""
-        for piece in pieces if isinstance(pieces, list) else ():
-            if isinstance(piece, dict) and piece:
+        for piece in read_objects(pieces):
+            if piece:
                 self._add(piece)
 
     def entries(self) -> tuple[Mapping[str, JsonValue], ...]:

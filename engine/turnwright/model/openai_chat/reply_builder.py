@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_count, read_index
+from turnwright.model.http.json_text import read_count, read_index, read_object, read_objects, read_text
 from turnwright.model.http.reply_builder import Builder, fault_of, finish_of, last_reason, may_be_cut_off
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, Meter, Pieces, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta
@@ -105,9 +105,7 @@ class ReplyBuilder(Builder):
     def add(self, chunk: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one chunk, or a whole `chat.completion`: see `Builder`."""
         deltas: list[Delta] = []
-        choices = chunk.get("choices")
-        sent_choices = [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
-        for place, choice in enumerate(sent_choices):
+        for place, choice in enumerate(read_objects(chunk.get("choices"))):
             index = read_index(choice.get("index"))
             index = place if index is None else index
             if index not in self._choices:
@@ -124,8 +122,7 @@ class ReplyBuilder(Builder):
                 # Another choice takes memory, but is not part of the reply.
                 self._meter.progress = before
         self._note_names(chunk)
-        groq = chunk.get("x_groq")
-        self._count(groq.get("usage") if isinstance(groq, dict) else None)
+        self._count(read_object(chunk.get("x_groq")).get("usage"))
         self._count(chunk.get("usage"))
         return deltas
 
@@ -273,8 +270,7 @@ def _texts(content: JsonValue, kinds: tuple[str, ...] = ("text", "output_text"))
         if isinstance(part, str):
             yield part
         elif isinstance(part, dict) and part.get("type", kinds[0]) in kinds:
-            text = part.get("text")
-            yield text if isinstance(text, str) else ""
+            yield read_text(part.get("text"))
 
 
 def _thoughts(content: JsonValue) -> Iterator[str]:
@@ -312,6 +308,5 @@ def _reasoning_of(delta: dict[str, JsonValue]) -> str:
 
 
 def _detail_texts(details: JsonValue) -> Iterator[str]:
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, dict):
-            yield from (text for name in ("text", "summary") if isinstance(text := detail.get(name), str))
+    for detail in read_objects(details):
+        yield from (text for name in ("text", "summary") if isinstance(text := detail.get(name), str))

@@ -1,7 +1,7 @@
 """Requests in the format of chat completions. No I/O."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypeGuard, get_args
+from typing import Final, Literal, NamedTuple, TypeGuard, Unpack, get_args
 
 from msgspec import structs
 from pydantic import JsonValue
@@ -15,7 +15,9 @@ from turnwright.model.http.encoding import (
     PDF,
     SOME_IMAGE,
     EncodedMessage,
+    EncoderOptions,
     RequestEncoder,
+    describe_output,
     dump,
     extend_chunks,
     in_words,
@@ -24,7 +26,7 @@ from turnwright.model.http.encoding import (
 )
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.settings_mapping import NO_BUDGET, MappedSettings, effort_of, extra_of, map_openai_settings
 
 MaxTokensField = Literal["max_tokens", "max_completion_tokens"]
@@ -89,9 +91,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
         *,
         max_tokens_field: MaxTokensField = "max_tokens",
         may_rename: bool = False,
-        extra_body: Mapping[str, JsonValue] | None = None,
-        tool_choice_first: ToolChoice | None = None,
-        capabilities: Capabilities = _DEFAULTS,
+        **options: Unpack[EncoderOptions],
     ) -> None:
         # Each message, with the files of a result.
         super().__init__(
@@ -99,15 +99,13 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             lambda message: (join(to_wire(message, self.capabilities)), join(_list_shown_parts(message))),
             _tool,
             RESERVED,
-            extra_body=extra_body,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            **options,
         )
         if max_tokens_field not in get_args(MaxTokensField):
             raise ConfigError(f"max_tokens_field must be one of {get_args(MaxTokensField)}, not {max_tokens_field!r}")
         self._max_tokens_field: MaxTokensField = max_tokens_field
         self._may_rename = may_rename
-        self._row = _Row(self._messages, capabilities)
+        self._row = _Row(self._messages, self.capabilities)
         # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
         self._beginnings = PrefixCache(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
@@ -129,7 +127,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
             if not self.capabilities.parallel_tool_calls and choice != "none":
                 body["parallel_tool_calls"] = False
         if request.output is not None:
-            body["response_format"] = response_format(request.output)
+            body["response_format"] = {"type": "json_schema", "json_schema": describe_output(request.output)}
         if request.max_tokens is not None:
             body[self._max_tokens_field] = request.max_tokens
         body.update(self._extra_body)
@@ -156,15 +154,6 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
     def map_settings(self, settings: ModelSettings) -> MappedSettings:
         """See `map_chat_settings`."""
         return map_chat_settings(settings, self.capabilities)
-
-
-def response_format(output: OutputFormat) -> dict[str, JsonValue]:
-    """Return the field that holds a text reply to a schema: strictly, if the schema allows it."""
-    strict = output.strict_schema
-    schema: dict[str, JsonValue] = {"name": output.name, "schema": dict(output.schema if strict is None else strict)}
-    if strict is not None:
-        schema["strict"] = True
-    return {"type": "json_schema", "json_schema": schema}
 
 
 class _Begun(NamedTuple):

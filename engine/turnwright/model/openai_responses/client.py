@@ -3,30 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final, Unpack
 
 from pydantic import JsonValue
+from typing_extensions import override
 
-from turnwright.model.capabilities import Capabilities, known_capabilities
-from turnwright.model.http.client import HttpModel
-from turnwright.model.http.endpoint import Api, Endpoint
-from turnwright.model.http.timeouts import REPLY_TIMEOUT, Timeouts, silence
-from turnwright.model.protocol import ToolChoice
+from turnwright.model.capabilities import Capabilities
+from turnwright.model.http.client import HttpModel, HttpOptions
+from turnwright.model.http.timeouts import silence
+from turnwright.model.openai_chat.client import OPENAI_API
 
 from .request import ResponsesEncoder
 from .stream import ResponsesStream
 
-if TYPE_CHECKING:
-    import httpx
-
-
-RESPONSES_API: Final = Api(
-    address="https://api.openai.com/v1",
-    host="api.openai.com",
-    path="/responses",
-    address_variable="OPENAI_BASE_URL",
-    key_variable="OPENAI_API_KEY",
-)
+RESPONSES_API: Final = replace(OPENAI_API, path="/responses")
 
 #: Models of OpenAI without reasoning, for which the API rejects the request for encrypted reasoning.
 _WITHOUT_REASONING: Final = ("*gpt-3.5*", "*gpt-4*", "*chatgpt-4*", "*gpt-5-chat*")
@@ -66,52 +56,35 @@ class OpenAIResponses(HttpModel):
     """
 
     provider_name: ClassVar[str] = "openai"
+    api = RESPONSES_API
+    decoder = ResponsesStream
 
     def __init__(
         self,
         model: str,
         *,
-        base_url: str | None = None,
-        api_key: str | None = None,
         reasoning: Mapping[str, JsonValue] | None = None,
         hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
         send_item_ids: bool = True,
-        connect_timeout: float = 10.0,
-        first_byte_timeout: float = 300.0,
-        idle_timeout: float = 300.0,
-        reply_timeout: float = REPLY_TIMEOUT,
-        transport: "httpx.AsyncBaseTransport | None" = None,
-        headers: Mapping[str, str] | None = None,
-        extra_body: Mapping[str, JsonValue] | None = None,
-        tool_choice_first: ToolChoice | None = None,
-        capabilities: Capabilities | None = None,
+        **options: Unpack[HttpOptions],
     ) -> None:
-        endpoint = Endpoint.of(RESPONSES_API, base_url=base_url, api_key=api_key, headers=headers)
-        if capabilities is None:
-            defaults = known_capabilities(endpoint.url.netloc.decode("ascii"), model)
-            reasons = not any(fnmatchcase(model.lower(), pattern) for pattern in _WITHOUT_REASONING)
-            capabilities = replace(defaults, reasoning_details=reasons, thinking="effort" if reasons else None)
+        options.setdefault("idle_timeout", 300.0)
+        super().__init__(model, **options)
         #: The tools that the provider runs.
         self.hosted_tools = tuple(hosted_tools)
-        encoder = ResponsesEncoder(
+        self._encoder = ResponsesEncoder(
             model,
             reasoning=reasoning,
             hosted_tools=hosted_tools,
             send_item_ids=send_item_ids,
-            extra_body=extra_body,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            **self._encoder_options,
         )
-        super().__init__(
-            model,
-            endpoint,
-            encoder=encoder,
-            decoder=ResponsesStream,
-            patience=Timeouts(
-                connect=connect_timeout, first_byte=first_byte_timeout, idle=idle_timeout, reply=reply_timeout
-            ),
-            transport=transport,
-        )
+
+    @override
+    def _find_capabilities(self, host: str) -> Capabilities:
+        reasons = not any(fnmatchcase(self.name.lower(), pattern) for pattern in _WITHOUT_REASONING)
+        defaults = super()._find_capabilities(host)
+        return replace(defaults, reasoning_details=reasons, thinking="effort" if reasons else None)
 
 
 def open_model(model: str, *, base_url: str | None = None, timeout: float | None = None) -> OpenAIResponses:

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import copy_object, read_id, read_index, read_text, whole_object
+from turnwright.model.http.json_text import copy_object, read_id, read_index, read_objects, read_text, whole_object
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, Meter, Pieces, check_arguments, mend
 from turnwright.model.protocol import ResponseToolCall
 
@@ -143,9 +143,7 @@ class OutputItem:
 
     def annotate(self, content: JsonValue) -> None:
         """Keep the annotations in the complete content of a message. Only the first ones count."""
-        parts = (
-            [part.get("annotations") for part in content if isinstance(part, dict)] if isinstance(content, list) else []
-        )
+        parts = [part.get("annotations") for part in read_objects(content)]
         annotations = [annotation for each_list in parts if isinstance(each_list, list) for annotation in each_list]
         if annotations and not self.annotations:
             kept_annotations = copy_object({"annotations": annotations}, self._meter.take)["annotations"]

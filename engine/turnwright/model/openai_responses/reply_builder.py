@@ -10,7 +10,14 @@ from typing import Annotated, Final, Literal
 import msgspec
 from pydantic import JsonValue
 
-from turnwright.model.http.json_text import read_count, read_id, read_index, read_object, read_text
+from turnwright.model.http.json_text import (
+    read_count,
+    read_id,
+    read_index,
+    read_object,
+    read_objects,
+    read_text,
+)
 from turnwright.model.http.reply_builder import FINISHES, Builder, plain_reason
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_REPLY, check_calls, mend
 from turnwright.model.protocol import Delta, ModelResponse, ReasoningDelta, TextDelta, ToolCallDelta
@@ -190,9 +197,7 @@ class ResponseBuilder(Builder):
         reason = read_text(read_object(response.get("incomplete_details")).get("reason"))
         self._meter.reserve(len(reason))
         self._status, self._reason = status, mend(reason)
-        output = response.get("output")
-        items = [item for item in output if isinstance(item, dict)] if isinstance(output, list) else []
-        items = [item for item in items if read_text(item.get("type"))]
+        items = [item for item in read_objects(response.get("output")) if read_text(item.get("type"))]
         deltas: list[Delta] = []
         order: list[OutputItem] = []
         for item, matched_item in zip(items, self._match_items(items), strict=True):

@@ -1,7 +1,7 @@
 """Requests in the format of the Responses API. No I/O."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 from pydantic import JsonValue
 
@@ -13,7 +13,9 @@ from turnwright.model.http.encoding import (
     PDF,
     SOME_IMAGE,
     EncodedMessage,
+    EncoderOptions,
     RequestEncoder,
+    describe_output,
     dump,
     extend_chunks,
     in_words,
@@ -23,7 +25,7 @@ from turnwright.model.http.encoding import (
 )
 from turnwright.model.model_settings import ModelSettings
 from turnwright.model.prefix_cache import PrefixCache
-from turnwright.model.protocol import ModelRequest, OutputFormat, ToolChoice
+from turnwright.model.protocol import ModelRequest
 from turnwright.model.settings_mapping import (
     NO_BUDGET,
     MappedSettings,
@@ -40,7 +42,6 @@ RESERVED: Final = frozenset({"model", "input", "tools", "stream", "store", "prev
 #: The smallest limit of a reply, in tokens, that the API accepts.
 MIN_TOKENS: Final = 16
 
-_DEFAULTS: Final = Capabilities()
 #: Kinds of tools whose calls only a client can answer. `function` is for tools of an agent.
 _NOT_HOSTED: Final = frozenset(
     {"apply_patch", "computer", "computer_use_preview", "custom", "function", "local_shell", "namespace"}
@@ -92,21 +93,17 @@ class ResponsesEncoder(RequestEncoder[bytes]):
         model: str,
         *,
         reasoning: Mapping[str, JsonValue] | None = None,
-        hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
         send_item_ids: bool = True,
-        extra_body: Mapping[str, JsonValue] | None = None,
-        tool_choice_first: ToolChoice | None = None,
-        capabilities: Capabilities = _DEFAULTS,
+        hosted_tools: Sequence[Mapping[str, JsonValue]] = (),
+        **options: Unpack[EncoderOptions],
     ) -> None:
         super().__init__(
             model,
             lambda message: join(to_input(message, reasoning=self.capabilities.reasoning_details, ids=send_item_ids)),
             _tool,
             RESERVED,
-            extra_body=extra_body,
             hosted_tools=hosted_tools,
-            tool_choice_first=tool_choice_first,
-            capabilities=capabilities,
+            **options,
         )
         self._reasoning = None if reasoning is None else checked_extra(reasoning, (), "reasoning")
         encoded_messages = self._messages
@@ -143,7 +140,10 @@ class ResponsesEncoder(RequestEncoder[bytes]):
         body.update(mapped_settings)
         if request.output is not None:
             text = body.get("text")
-            body["text"] = {**(text if isinstance(text, dict) else {}), "format": _format(request.output)}
+            body["text"] = {
+                **(text if isinstance(text, dict) else {}),
+                "format": {"type": "json_schema", **describe_output(request.output)},
+            }
         settings = dump({name: value for name, value in body.items() if value is not None})
         beginning, new_messages = self._beginnings.of(self._list_messages(request))
         messages = b"".join([piece for pair in _encode_messages(self._messages, new_messages) for piece in pair])
@@ -209,15 +209,6 @@ def _tool(tool: ToolSpec) -> bytes:
     # The API rewrites schemas to strict ones by default, which makes every parameter required.
     wire: dict[str, JsonValue] = {"type": "function", "name": tool.name, "description": tool.description}
     return dump({**wire, "parameters": dict(tool.parameters), "strict": False})
-
-
-def _format(output: OutputFormat) -> dict[str, JsonValue]:
-    """Return the format that holds a text reply to a schema: strictly, if the schema allows it."""
-    strict = output.strict_schema
-    wire: dict[str, JsonValue] = {"type": "json_schema", "name": output.name}
-    if strict is None:
-        return {**wire, "schema": dict(output.schema)}
-    return {**wire, "schema": dict(strict), "strict": True}
 
 
 def _result(part: ToolResultPart) -> Item:

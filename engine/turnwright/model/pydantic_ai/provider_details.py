@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError
 
 from turnwright.message import Message, TextPart, ToolCallPart
 from turnwright.model.http.encoding import replies_of
+from turnwright.model.http.json_text import read_objects
 from turnwright.model.http.text_buffer import mend
 
 #: The `type` of the entry.
@@ -130,8 +131,7 @@ _Place = tuple[pai.ModelResponsePart, int, int]
 
 def _read(entry: Mapping[str, JsonValue]) -> list[_Place]:
     """Return the parts of an entry, each with its length and the number of its call; empty for an invalid entry."""
-    rows = entry.get("parts")
-    fields = [dict(row) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    fields = [dict(row) for row in read_objects(entry.get("parts"))]
     places = [(_whole(row.pop("length", 0)), _whole(row.pop("call", 0))) for row in fields]
     parts = [row if row.get("part_kind") in ("tool-call", "compaction") else {"content": "", **row} for row in fields]
     try:
