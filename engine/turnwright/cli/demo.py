@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -20,7 +21,6 @@ from turnwright.model.scripted import ScriptedModel, asks_for
 from turnwright.runtime.engine import Engine
 from turnwright.store import SqliteStore
 from turnwright.tools import tool
-from turnwright_states.facts import Fact
 
 from .demo_child import CHILD, crash_script, crash_tools, delete_file, keeps_looking_up, second_call
 from .display import PlainDisplay
@@ -29,6 +29,7 @@ from .packages import import_part
 from .process import echo
 from .screen import print_lines
 from .show import journal_lines
+from .stores import Journal, use_store
 from .summary import closing_lines, final_text
 
 
@@ -144,7 +145,7 @@ def _crash(folder: Path) -> None:
     finally:
         os.kill(child.pid, signal.SIGKILL)
         child.wait()
-    died_after = len(anyio.run(_journal, database, turn))
+    died_after = len(_journal(database, turn))
 
     async def resume_it() -> TurnResult:
         async with Engine(model=crash_script(), tools=crash_tools(witness), store=SqliteStore(database)) as engine:
@@ -152,7 +153,7 @@ def _crash(folder: Path) -> None:
 
     result = anyio.run(resume_it)
     echo("   the journal, and where the process died:\n")
-    for seq, line in enumerate(journal_lines(anyio.run(_journal, database, turn)), start=1):
+    for seq, line in enumerate(journal_lines(_journal(database, turn)), start=1):
         print_lines([f"   {line}"], hang=40)
         if seq == died_after:
             echo("     --  kill -9; another process resumes the turn")
@@ -162,20 +163,13 @@ def _crash(folder: Path) -> None:
         print_lines([f"     {line}"])
 
 
-async def _journal(database: Path, turn: str) -> list[tuple[int, Fact]]:
-    store = SqliteStore(database)
-    try:
-        return await store.facts(turn)
-    finally:
-        await store.aclose()
+def _journal(database: Path, turn: str) -> Journal:
+    return use_store(f"sqlite:///{database}", lambda store: store.facts(turn))
 
 
 async def _second_call(database: Path) -> str:
-    store = SqliteStore(database)
-    try:
+    async with aclosing(SqliteStore(database)) as store:
         return await second_call(store)
-    finally:
-        await store.aclose()
 
 
 def _play(folder: Path, model: ScriptedModel, agent: Agent, prompt: str) -> None:

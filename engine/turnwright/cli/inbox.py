@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -13,8 +13,8 @@ from pydantic import JsonValue
 from turnwright._base.frozen import unique_keys
 from turnwright._base.ids import root_of
 from turnwright._base.words import explain_json_error
-from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnNotFoundError
-from turnwright.journal.answers import Answer
+from turnwright.errors import ConfigError, TurnNotFoundError
+from turnwright.journal.answers import Answer, need_live
 from turnwright.journal.result import TurnResult
 from turnwright.journal.turn_journal import first_fact
 from turnwright.runtime.engine import Engine
@@ -66,15 +66,11 @@ def abort(
     root = root_of(turn)
 
     async def stop(turn_store: Store) -> tuple[TurnResult, bool]:
-        runtime = service.runtime()
-        engine = Engine(store=turn_store, runtime=runtime)
-        result = await engine.get(turn)
-        if result.outcome is not None and result.reason is not None:
-            raise TurnAlreadyEndedError(turn, result.outcome, result.reason)
-        try:
+        async with aclosing(service.runtime()) as runtime:
+            engine = Engine(store=turn_store, runtime=runtime)
+            result = await engine.get(turn)
+            need_live(turn, result.outcome, result.reason)
             await engine.abort(turn)
-        finally:
-            await runtime.aclose()
         idle = await _is_idle(turn_store, root)
         return await engine.get(turn), idle and not await is_elsewhere(turn_store, root)
 
@@ -103,11 +99,9 @@ def answer(
     turn = find_turn(store, turn)
 
     async def record(turn_store: Store) -> tuple[dict[str, str | Answer], TurnResult, str]:
-        runtime = service.runtime()
-        try:
+        async with aclosing(service.runtime()) as runtime:
             before = await Engine(store=turn_store).get(turn)
-            if before.outcome is not None and before.reason is not None:
-                raise TurnAlreadyEndedError(turn, before.outcome, before.reason)
+            need_live(turn, before.outcome, before.reason)
             still_open = [interrupt.id for interrupt in before.interrupts if interrupt.id not in before.answered]
             answers = read_answers(flags, still_open, before.answered)
             if not answers:
@@ -119,8 +113,6 @@ def answer(
                 await engine.answer(turn, answers, by=by, via="cli")
                 result, is_driven = await engine.get(turn), await turn_store.is_driven(turn)
                 elsewhere = await is_elsewhere(turn_store, turn)
-        finally:
-            await runtime.aclose()
         again = resumed_by(turn, store_flag(store) + service.flags, elsewhere=elsewhere)
         return answers, result, "the driver of the turn reads it" if is_driven else f"{again} continues the turn"
 
@@ -172,8 +164,7 @@ def settle(
             raise ConfigError(f"--json: {explain_json_error(fault)}") from None
 
     async def record(turn_store: Store) -> bool:
-        runtime = service.runtime()
-        try:
+        async with aclosing(service.runtime()) as runtime:
             engine = Engine(store=turn_store, runtime=runtime)
             if progress is not None:
                 await engine.progress(key, progress)
@@ -181,8 +172,6 @@ def settle(
             if error is not None:
                 return await engine.settle(key, error=error, by=by, via="cli")
             return await engine.settle(key, value, by=by, via="cli")
-        finally:
-            await runtime.aclose()
 
     is_stored = use_store(store, record)
     outcome = "recorded" if is_stored else "has this result already"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from turnwright._base.background_task import background_task
 from turnwright._base.ids import root_of
 from turnwright.driver.admission import TurnOptions
-from turnwright.errors import ConfigError, TurnAlreadyEndedError, TurnBusyError
+from turnwright.errors import ConfigError, TurnBusyError
+from turnwright.journal.answers import need_live
 from turnwright.journal.driving_status import by_command_line
 from turnwright.journal.inbox import answers_in
 from turnwright.journal.result import TurnResult, result_of
@@ -200,8 +201,7 @@ async def _standing(store: Store, *, turn: str) -> tuple[TurnRow, Journal, bool,
     Raises `TurnNotFoundError` and `TurnAlreadyEndedError`.
     """
     row = await store.get(turn)
-    if row.status.outcome is not None and row.status.reason is not None:
-        raise TurnAlreadyEndedError(turn, row.status.outcome, row.status.reason)
+    need_live(turn, row.status.outcome, row.status.reason)
     facts = await store.facts(turn)
     answered_ids = answers_in(await store.inbox(turn), result_of(turn, facts).interrupts)
     return row, facts, await store.is_driven(turn), await unfinished_below(store, turn, facts), answered_ids

@@ -3,9 +3,11 @@
 import logging
 import math
 import shlex
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Annotated, Final, Self
+
+import typer
 
 from turnwright.errors import ConfigError
 from turnwright.model.providers import split_name
@@ -17,6 +19,7 @@ from .options import (
     EngineFlags,
     NamespaceOption,
     QueueOption,
+    ServesOption,
     first_given,
     model_named,
 )
@@ -93,44 +96,61 @@ class Service:
         return open_store(address, create=create) if self.embedded else shared_store(address, create=create)
 
 
-def local_worker(concurrency: int | None, drain: float) -> "Runtime":
-    from turnwright.runtime import Local  # noqa: PLC0415 (as above)
+@dataclass(frozen=True, slots=True)
+class WorkerPace:
+    """The flags that say which turns a worker takes, and how fast."""
 
-    _check_seconds(drain)
-    return Local(drain=drain) if concurrency is None else Local(drain=drain, concurrency=concurrency)
+    serves: ServesOption = None
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency",
+            metavar="N",
+            help="The most turns at once [default: 8; with --temporal-address 100 per queue].",
+        ),
+    ] = None
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", help="The most turns that it starts per second and queue.")
+    ] = None
+    queue_rate: Annotated[
+        float | None, typer.Option("--queue-rate", metavar="N", help="The same for all workers of a queue together.")
+    ] = None
+    drain: Annotated[
+        float, typer.Option("--drain", metavar="SECONDS", help="How long turns may continue after a stop signal.")
+    ] = 30.0
 
 
-def temporal_worker(
-    service: Service,
-    serves: Sequence[str],
-    *,
-    concurrency: int | None,
-    rate: float | None,
-    queue_rate: float | None,
-    drain: float,
-) -> "Runtime":
-    """Return the runtime of a worker of a Temporal server.
+def worker_runtime(service: Service, pace: WorkerPace) -> "Runtime":
+    """Return the runtime of a worker of this machine, or of a Temporal server.
 
-    The worker takes turns from the queues in `serves`, by default from all queues of the service. Raises `ConfigError`.
+    It takes turns from the queues in `serves`, by default from all queues of the service. Raises `ConfigError`.
     """
-    _check_seconds(drain)
-    for flag, number in (("--rate", rate), ("--queue-rate", queue_rate)):
+    rates = {"--rate": pace.rate, "--queue-rate": pace.queue_rate}
+    check_flags(service.address, {"--serves": pace.serves, **rates})
+    if not 0 <= pace.drain < math.inf:
+        raise ConfigError(f"--drain: must be a number of seconds, at least 0, and is {pace.drain:g}")
+    if service.embedded:
+        from turnwright.runtime import Local  # noqa: PLC0415 (as above)
+
+        drain, most = pace.drain, pace.concurrency
+        return Local(drain=drain) if most is None else Local(drain=drain, concurrency=most)
+    for flag, number in rates.items():
         if number is not None and not 0 < number < math.inf:
             raise ConfigError(f"{flag}: must be a number of turns per second above 0, and is {number:g}")
     queue, queues = service.queue or QUEUE, service.queues
-    for agent in serves:
-        if agent not in (queue, *queues.values()):
-            raise ConfigError(f"--serves {agent}: is not a queue of this worker: name it with --queue or --agent-queue")
+    for name in pace.serves or ():
+        if name not in (queue, *queues.values()):
+            raise ConfigError(f"--serves {name}: is not a queue of this worker: name it with --queue or --agent-queue")
     return temporal()(
         service.address,
         namespace=service.namespace,
         queue=queue,
         queues=queues,
-        serves=tuple(serves),
-        concurrency=_AT_ONCE if concurrency is None else concurrency,
-        rate=rate,
-        queue_rate=queue_rate,
-        drain=drain,
+        serves=tuple(pace.serves or ()),
+        concurrency=_AT_ONCE if pace.concurrency is None else pace.concurrency,
+        rate=pace.rate,
+        queue_rate=pace.queue_rate,
+        drain=pace.drain,
     )
 
 
@@ -215,8 +235,3 @@ def _agent_queue(text: str) -> tuple[str, str]:
     if not agent or not queue:
         raise ConfigError(f"--agent-queue {text}: write AGENT=QUEUE, such as Painter=gpu")
     return agent, queue
-
-
-def _check_seconds(drain: float) -> None:
-    if not 0 <= drain < math.inf:
-        raise ConfigError(f"--drain: must be a number of seconds, at least 0, and is {drain:g}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from io import TextIOWrapper
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import typer
 from pydantic import JsonValue
@@ -37,7 +37,7 @@ from turnwright.status import RuleStatus, read_rules
 from turnwright.store import ClaimSpan, InboxKind, Store, TurnRow
 from turnwright.transcript.events import without_content
 from turnwright.transcript.tool_phase import message_ids
-from turnwright_states.facts import KINDS, CallSettled, CallStarted, Fact, TurnStarted, tool_names
+from turnwright_states.facts import KINDS, CallSettled, CallStarted, TurnStarted, tool_names
 from turnwright_states.verdict import RuleDecision
 
 from .options import DEFAULT_STORE, JsonOption, SessionOption, StoreOption, TurnOrNoneArgument, need_one
@@ -93,29 +93,53 @@ def show(
         for line in _json_facts(facts) if as_json else _journal_lines(store, turn, facts):
             echo(line)
         return
-    result, facts, below, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
-    turn_start = first_fact(turn, facts)
-    rules = read_rules(fact for _, fact in facts)
+    turn_view, root_started, told_to_stop, driver, approvals = use_store(store, partial(_turn, turn=turn))
     if as_json:
-        echo_json(
-            _result_record(result)
-            | _rule_records(rules)
-            | _approval_records(approvals)
-            | _origin(turn_start)
-            | _below(below)
-        )
-    else:
-        broken_rules = _broken_rules(rules)
-        print_lines([*_describe_caller(turn_start), *describe_fork(turn_start)])
-        for message in result.messages:
-            print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
-        if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
-            print_lines(_list_begun_calls(facts))
-        flags, elsewhere = store_flag(store), not by_command_line(root_started.metadata)
-        closing = _damage_lines(result, facts) or closing_lines(
-            result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
-        )
-        print_closing(result, [*closing, *rule_lines(rules), *approval_lines(approvals)], flags=flags)
+        echo_json(turn_view.record(approvals))
+        return
+    print_lines([*_describe_caller(turn_view.start), *describe_fork(turn_view.start)])
+    turn_view.print_messages()
+    if driver in (DriverStatus.CRASHED, DriverStatus.LEFT):
+        print_lines(_list_begun_calls(turn_view.facts))
+    result, elsewhere = turn_view.result, not by_command_line(root_started.metadata)
+    closing = _damage_lines(result, turn_view.facts) or closing_lines(
+        result, store=store, elsewhere=elsewhere, told_to_stop=told_to_stop, verbose=True, driver=driver
+    )
+    print_closing(result, [*closing, *rule_lines(turn_view.rules), *approval_lines(approvals)], flags=store_flag(store))
+
+
+class _Turn(NamedTuple):
+    """A turn as this command shows it."""
+
+    result: TurnResult
+    facts: Journal
+    sub_turns: Mapping[str, TurnRow]
+    start: TurnStarted
+    rules: Sequence[RuleStatus]
+
+    def record(self, approvals: Sequence[StandingApproval] = ()) -> dict[str, JsonValue]:
+        standing: list[JsonValue] = [approval.to_json() for approval in approvals]
+        return {
+            **_result_record(self.result),
+            **_rule_records(self.rules),
+            **({"approved_always": standing} if standing else {}),
+            **_origin(self.start),
+            **_sub_turn_records(self.sub_turns),
+        }
+
+    def print_messages(self) -> None:
+        broken_rules: dict[str, list[RuleDecision]] = {}  # the decisions of rules that went against each call
+        for status in self.rules:
+            for decision in status.broken:
+                broken_rules.setdefault(decision.call or "", []).append(decision)
+        for message in self.result.messages:
+            print_lines(_message_lines(message, self.sub_turns, broken_rules), hang=_MARGIN)
+
+
+async def _read(store: Store, turn: str) -> _Turn:
+    result, facts = await Engine(store=store).get(turn), await store.facts(turn)
+    rules = read_rules(fact for _, fact in facts)
+    return _Turn(result, facts, await sub_turns(store, turn, facts), first_fact(turn, facts), rules)
 
 
 def _damage_lines(result: TurnResult, facts: Journal) -> list[str]:
@@ -141,38 +165,27 @@ def _list_begun_calls(facts: Journal) -> list[str]:
 
 def _show_session(store: str, session: str, *, as_json: bool) -> None:
     turns, standing = use_store(store, partial(_session, prefix=session))
-    for result, below, turn_start, rules in turns:
+    for turn in turns:
         if as_json:
-            echo_json(_result_record(result) | _rule_records(rules) | _origin(turn_start) | _below(below))
+            echo_json(turn.record())
             continue
-        broken_rules = _broken_rules(rules)
+        result = turn.result
         ending = f"{result.outcome}: {result.reason}" if result.outcome is not None else result.state
         print_lines([f"turn {result.id}: {ending}"])
-        for message in result.messages:
-            print_lines(_message_lines(message, below, broken_rules), hang=_MARGIN)
+        turn.print_messages()
         if result.outcome is None:
             print_lines([f"Not ended: `turnwright show {result.id}{store_flag(store)}` shows how to continue it."])
     if not as_json:
         print_lines(approval_lines(standing))
 
 
-async def _session(
-    store: Store, *, prefix: str
-) -> tuple[list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]], list[StandingApproval]]:
-    """Return the turns of a session, oldest first, with their sub-agents' rows, their first facts and their rules.
-
-    With them come the approvals of the session that cover equal calls.
-    """
+async def _session(store: Store, *, prefix: str) -> tuple[list[_Turn], list[StandingApproval]]:
+    """Return the turns of a session, oldest first, and the approvals of the session that cover equal calls."""
     name = await find_session(store, prefix=prefix)
     rows = await store.turns(session=name)
     if not rows:
         raise SessionNotFoundError(name)
-    turns: list[tuple[TurnResult, dict[str, TurnRow], TurnStarted, Sequence[RuleStatus]]] = []
-    for row in reversed(rows):
-        result, facts = await Engine(store=store).get(row.id), await store.facts(row.id)
-        rules = read_rules(fact for _, fact in facts)
-        turns.append((result, await sub_turns(store, row.id, facts), first_fact(row.id, facts), rules))
-    return turns, await list_approvals(store, name)
+    return [await _read(store, row.id) for row in reversed(rows)], await list_approvals(store, name)
 
 
 def journal_lines(facts: Journal, claims: Sequence[ClaimSpan] = ()) -> Iterator[str]:
@@ -203,29 +216,21 @@ def _json_facts(facts: Journal) -> Iterator[str]:
 
 async def _turn(
     store: Store, *, turn: str
-) -> tuple[
-    TurnResult,
-    list[tuple[int, Fact]],
-    dict[str, TurnRow],
-    TurnStarted,
-    bool,
-    DriverStatus | None,
-    list[StandingApproval],
-]:
-    """Return a turn, its facts, its sub-agents' rows, its root's first fact, if a stop was requested, its driver.
+) -> tuple[_Turn, TurnStarted, bool, DriverStatus | None, list[StandingApproval]]:
+    """Return a turn, its root's first fact, if a stop was requested, and its driver.
 
     The last one are its approvals that cover equal calls now: of a turn without a session, until it ends.
     """
-    result, facts = await Engine(store=store).get(turn), await store.facts(turn)
-    root_started, root = first_fact(turn, facts), root_of(turn)
+    turn_view = await _read(store, turn)
+    root_started, root = turn_view.start, root_of(turn)
     if root != turn:
         with suppress(TurnNotFoundError):  # a turn may have a colon in its id and no root
             root_started = first_fact(root, await store.facts(root))
     told_to_stop = any(item.kind is InboxKind.ABORT for item in await store.inbox(turn))
     _, driver = await driving_status(store, await store.get(turn))
-    stand = result.outcome is None or first_fact(turn, facts).session is not None
-    approvals = await approvals_in(store, turn, facts) if stand else []
-    return result, facts, await sub_turns(store, turn, facts), root_started, told_to_stop, driver, approvals
+    stand = turn_view.result.outcome is None or turn_view.start.session is not None
+    approvals = await approvals_in(store, turn, turn_view.facts) if stand else []
+    return turn_view, root_started, told_to_stop, driver, approvals
 
 
 def _print_test(make: Callable[[], str]) -> None:
@@ -283,7 +288,7 @@ def _origin(turn_start: TurnStarted) -> dict[str, JsonValue]:
     }
 
 
-def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
+def _sub_turn_records(turns: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
     return {
         "sub_turns": [
             {
@@ -294,7 +299,7 @@ def _below(below: Mapping[str, TurnRow]) -> dict[str, JsonValue]:
                 "outcome": row.status.outcome,
                 "reason": row.status.reason,
             }
-            for call, row in below.items()
+            for call, row in turns.items()
         ]
     }
 
@@ -327,19 +332,6 @@ def _rule_records(rules: Sequence[RuleStatus]) -> dict[str, JsonValue]:
         for status in rules
     ]
     return {"rules": records}
-
-
-def _approval_records(approvals: Sequence[StandingApproval]) -> dict[str, JsonValue]:
-    return {"approved_always": [approval.to_json() for approval in approvals]} if approvals else {}
-
-
-def _broken_rules(rules: Sequence[RuleStatus]) -> Mapping[str, list[RuleDecision]]:
-    """Return the decisions of rules that went against each call."""
-    decisions: dict[str, list[RuleDecision]] = {}
-    for status in rules:
-        for decision in status.broken:
-            decisions.setdefault(decision.call or "", []).append(decision)
-    return decisions
 
 
 def _message_lines(

@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
@@ -34,11 +34,8 @@ def use_store(address: str, use: Callable[[Store], Awaitable[_Answer]]) -> _Answ
     """
 
     async def run_with_store() -> _Answer:
-        store = open_store(address, create=False)
-        try:
+        async with aclosing(open_store(address, create=False)) as store:
             return await use(store)
-        finally:
-            await store.aclose()
 
     return anyio.run(run_with_store)
 

@@ -144,10 +144,8 @@ def _say_what_to_do(turn_list: _TurnList, store: str) -> None:
     driverless = [row.id for row, driver in turn_list.rows if driver in _NO_DRIVER and _is_root(row)]
     stopping = [turn for turn in driverless if turn in turn_list.stopping]
     if stopping:
-        is_single = len(stopping) == 1
-        shown_id, were, their, pronoun = (
-            (stopping[0], "was", "its", "it") if is_single else ("TURN", "were", "their", "one")
-        )
+        shown_id, pronoun = _name(stopping)
+        were, their = ("was", "its") if len(stopping) == 1 else ("were", "their")
         # `abort` ends the turns of any program, and `resume` only those that the command line began.
         from .summary import ended_by  # noqa: PLC0415 (likewise)
 
@@ -155,7 +153,7 @@ def _say_what_to_do(turn_list: _TurnList, store: str) -> None:
         say(f"{count(len(stopping), 'turn')} {were} asked to stop and lost {their} driver: {ends} ends {pronoun}{hint}")
     answered_turns = [row.id for row, _ in turn_list.rows if row.id in turn_list.answered]
     if answered_turns:
-        shown_id, pronoun = (answered_turns[0], "it") if len(answered_turns) == 1 else ("TURN", "one")
+        shown_id, pronoun = _name(answered_turns)
         turns_elsewhere = turn_list.elsewhere.intersection(answered_turns)
         from .summary import resumed_by  # noqa: PLC0415 (likewise)
 
@@ -166,13 +164,18 @@ def _say_what_to_do(turn_list: _TurnList, store: str) -> None:
     waiting = [turn for turn in driverless if turn not in turn_list.stopping]
     turns_here = [turn for turn in waiting if turn not in turn_list.elsewhere]
     if turns_here:
-        shown_id, pronoun = (turns_here[0], "it") if len(turns_here) == 1 else ("TURN", "one")
+        shown_id, pronoun = _name(turns_here)
         command = f"`turnwright resume {shown_id}{store_flag(store)}`"
         say(f"{count(len(turns_here), 'turn')} crashed or left: {command} resumes {pronoun}{hint}; {_THEIRS}")
     elif waiting:
         pronoun = "it" if len(waiting) == 1 else "them"
         again = f"`Engine.recover()` or a worker of the program that began {pronoun}"
         say(f"{count(len(waiting), 'turn')} crashed or left: {again} resumes {pronoun}")
+
+
+def _name(turns: Sequence[str]) -> tuple[str, str]:
+    """Return the id for a command that is shown for some turns, and their pronoun."""
+    return (turns[0], "it") if len(turns) == 1 else ("TURN", "one")
 
 
 def _record(row: TurnRow, driver: DriverStatus | None, turn_list: _TurnList) -> "dict[str, JsonValue]":

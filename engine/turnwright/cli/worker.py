@@ -26,12 +26,11 @@ from .options import (
     ConfigOption,
     DriverFlags,
     JsonLinesOption,
-    ServesOption,
     StoreOption,
     configuration,
 )
 from .process import ORDERLY, QuitError, RepeatedSignal, json_line
-from .runtimes import QUEUE, Service, check_flags, local_worker, shared_store, temporal_worker
+from .runtimes import QUEUE, Service, WorkerPace, shared_store, worker_runtime
 from .stores import without_password
 
 #: Seconds after the drain at which the process is ended, because a tool may block it.
@@ -47,27 +46,7 @@ def worker(
     store: StoreOption = DEFAULT_STORE,
     flags: DriverFlags,
     service: Service,
-    serves: ServesOption = None,
-    concurrency: Annotated[
-        int | None,
-        typer.Option(
-            "--concurrency",
-            metavar="N",
-            help="The most turns at once [default: 8; with --temporal-address 100 per queue].",
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", metavar="N", help="The most turns that it starts per second and queue."),
-    ] = None,
-    queue_rate: Annotated[
-        float | None,
-        typer.Option("--queue-rate", metavar="N", help="The same for all workers of a queue together."),
-    ] = None,
-    drain: Annotated[
-        float,
-        typer.Option("--drain", metavar="SECONDS", help="How long turns may continue after a stop signal."),
-    ] = 30.0,
+    pace: WorkerPace,
     notify: Annotated[bool, typer.Option("--notify", help="PostgreSQL: notify followers of each write.")] = False,
     config: ConfigOption = None,
     as_json: JsonLinesOption = False,
@@ -81,14 +60,14 @@ def worker(
     leaves at once.
     """
     config_read = configuration(config, {"base_url": flags.base_url, "timeout": flags.timeout})
-    runtime = _runtime(service, serves or [], concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
+    runtime = worker_runtime(service, pace)
     model_id = driving_model(config_read, flags.model)
     turn_store = shared_store(store, create=True, notify=notify)
     listener = WorkerListener(as_json=as_json)
     opening = open_driver(turn_store, config_read, model_id, flags, runtime=runtime)
     at: dict[str, JsonValue] = {}
     if service.address is not None:
-        queues = serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
+        queues = pace.serves or dict.fromkeys((service.queue or QUEUE, *service.queues.values()))
         at = {"address": service.address, "namespace": service.namespace, "queues": [*queues]}
     # Objects of a running turn are never garbage, and should not be scanned again and again.
     gc.set_threshold(*GC_THRESHOLDS)
@@ -96,9 +75,8 @@ def worker(
     for name in _QUIET:
         logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        anyio.run(
-            _work, opening, runtime, listener, partial(listener.started, without_password(store), model_id, at), drain
-        )
+        on_start = partial(listener.started, without_password(store), model_id, at)
+        anyio.run(_work, opening, runtime, listener, on_start, pace.drain)
     except QuitError as quit_error:
         process.say_last(str(quit_error))
         raise typer.Exit(quit_error.code) from None
@@ -175,21 +153,6 @@ class WorkerListener:
 
     def _print(self, kind: str, words: str, **fields: JsonValue) -> None:
         self._out.write(json_line({"type": kind, **fields}) if self._as_json else words)
-
-
-def _runtime(
-    service: Service,
-    serves: list[str],
-    *,
-    concurrency: int | None,
-    rate: float | None,
-    queue_rate: float | None,
-    drain: float,
-) -> Runtime:
-    check_flags(service.address, {"--serves": serves, "--rate": rate, "--queue-rate": queue_rate})
-    if service.embedded:
-        return local_worker(concurrency, drain)
-    return temporal_worker(service, serves, concurrency=concurrency, rate=rate, queue_rate=queue_rate, drain=drain)
 
 
 async def _work(
