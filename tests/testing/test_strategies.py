@@ -298,3 +298,9 @@ def test_importing_the_package_does_not_import_hypothesis() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+@given(values_of({"type": "string", "pattern": r"^\p{L}+$"}))
+def test_pattern_that_python_cannot_read_is_left_out(value: JsonValue) -> None:
+    """A server writes the patterns of its language. A value may then be refused, as a model's may be."""
+    assert isinstance(value, str)

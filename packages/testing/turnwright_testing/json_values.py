@@ -6,7 +6,9 @@ else a schema demands is not read: a value may then be refused, which a model's 
 """
 
 import math
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Final, cast
 from uuid import UUID
@@ -228,8 +230,9 @@ def _text(schema: Schema) -> Values:
     form, pattern = schema.get("format"), schema.get("pattern")
     if isinstance(form, str) and form in _FORMATS:
         return st.sampled_from(_FORMATS[form])
-    if isinstance(pattern, str):
-        return st.from_regex(pattern, fullmatch=True)
+    with suppress(re.error):  # patterns of JSON Schema are those of JavaScript, and some are none of Python
+        if isinstance(pattern, str):
+            return st.from_regex(re.compile(pattern), fullmatch=True)
     least, most = _whole(schema.get("minLength"), 0), _whole(schema.get("maxLength"), 1 << 16)
     fitting = [text for text in TEXTS if least <= len(text) <= most]
     return st.sampled_from(fitting or ["a" * least])
