@@ -17,11 +17,11 @@ The ceiling limits all of them. It comes from the same sources, but no agent can
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Self, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from pydantic import BaseModel
 
@@ -193,33 +193,8 @@ class Config:
 _NEAREST: Final = frozenset({SettingSource.CODE, SettingSource.FLAG})
 
 
-@dataclass(frozen=True, slots=True)
-class _Layer:
-    """The settings of one source, by key."""
-
-    leaves: Mapping[str, object]
-    source: Callable[[str], SettingSource]
-    place: Callable[[str], str]
-
-    def origin(self, key: str) -> SettingOrigin | None:
-        """Return the source's value of a setting, or None."""
-        leaf = next((name for name in (key, _OTHER_NAMES.get(key, key)) if name in self.leaves), None)
-        return None if leaf is None else SettingOrigin(self.leaves[leaf], self.source(leaf), self.place(leaf))
-
-    @classmethod
-    def of(
-        cls,
-        values: Mapping[str, object],
-        source: Callable[[str], SettingSource],
-        place: Callable[[str], str],
-        *,
-        is_text: bool,
-    ) -> tuple[Self, list[str]]:
-        """Return the layer, and the mistakes of its source."""
-        leaves, mistakes = check(values, place, is_text=is_text)
-        return cls(leaves, source, place), mistakes
-
-
+#: The settings of one source, by key.
+_Layer = Mapping[str, SettingOrigin]
 #: The settings whose rows may come from several sources.
 _TABLES: Final = ("prices", "model_settings")
 _OTHER_NAMES: Final = {"limits.steps": "behavior.max_steps"}
@@ -247,26 +222,38 @@ def load_config(
     path = _find_path(start, file, environ)
     by_flag = {} if flags is None else flags
     from_environment, names, mistakes = files.read_environment(environ)
-    layers: list[_Layer] = []
-    for values, source, place in (
-        (
+
+    def read_layer(
+        values: Mapping[str, object],
+        source: Callable[[str], SettingSource],
+        place: Callable[[str], str],
+        *,
+        is_text: bool = True,
+    ) -> _Layer:
+        leaves, faults = check(values, place, is_text=is_text)
+        mistakes.extend(faults)
+        return {key: SettingOrigin(value, source(key), place(key)) for key, value in leaves.items()}
+
+    layers = [
+        read_layer(
             _nest_values({} if overrides is None else overrides),
             lambda key: SettingSource.FLAG if key in by_flag else SettingSource.CODE,
             lambda key: by_flag.get(key, f"overrides: {key}"),
+            is_text=False,  # only code can pass None
         ),
-        (_nest_values(from_environment), lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)),
-        *_of_file(path),
-    ):
-        # Only the first source is code, which can pass None.
-        layer, wrong = _Layer.of(values, source, place, is_text=bool(layers))
-        layers.append(layer)
-        mistakes += wrong
+        read_layer(
+            _nest_values(from_environment), lambda _: SettingSource.ENVIRONMENT, lambda key: _variable(key, names)
+        ),
+    ]
     if path is not None:
-        of_file = layers[-1]
-        forbidden = files.mistakes_of_files(of_file.leaves)
-        mistakes += [f"{of_file.place(key)}: {problem}" for key, problem in forbidden]
-        beside = {key: files.beside(path, key, value) for key, value in of_file.leaves.items()}
-        layers[-1] = _Layer(beside, of_file.source, of_file.place)
+        of_file = read_layer(
+            files.read_file(path), lambda _: SettingSource.FILE, lambda key: f"{path}: {files.key_in(path, key)}"
+        )
+        faults = files.mistakes_of_files({key: origin.value for key, origin in of_file.items()})
+        mistakes += [f"{of_file[key].place}: {problem}" for key, problem in faults]
+        layers.append(
+            {key: replace(origin, value=files.beside(path, key, origin.value)) for key, origin in of_file.items()}
+        )
     if mistakes:
         raise ConfigError("\n".join(mistakes))
     origins = dict(_merge_layers(layers))
@@ -289,14 +276,6 @@ def _find_path(start: Path | None, file: Path | None, environ: Mapping[str, str]
         return files.find_file(Path() if start is None else start, None if home == "" else Path(home).resolve())
     except (OSError, RuntimeError) as error:  # RuntimeError: a link that leads to itself
         raise ConfigError(f"the configuration's folder cannot be read: {error}") from None
-
-
-def _of_file(
-    path: Path | None,
-) -> Iterator[tuple[Mapping[str, object], Callable[[str], SettingSource], Callable[[str], str]]]:
-    if path is not None:
-        values = files.read_file(path)
-        yield values, lambda _: SettingSource.FILE, lambda key: f"{path}: {files.key_in(path, key)}"
 
 
 def _variable(key: str, names: Mapping[str, str]) -> str:
@@ -334,7 +313,7 @@ def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
         if key in _OTHER_NAMES.values():
             continue
         if key in _TABLES:
-            rows = dict.fromkeys(row for layer in layers for row in layer.leaves if row.startswith(f"{key}."))
+            rows = dict.fromkeys(row for layer in layers for row in layer if row.startswith(f"{key}."))
             yield from ((row, origin) for row in rows if (origin := _first(row, layers)) is not None)
             continue
         setting_origin = _first(key, layers)
@@ -348,7 +327,8 @@ def _merge_layers(layers: list[_Layer]) -> Iterator[tuple[str, SettingOrigin]]:
 
 
 def _first(key: str, layers: list[_Layer]) -> SettingOrigin | None:
-    return next((origin for layer in layers if (origin := layer.origin(key)) is not None), None)
+    names = (key, _OTHER_NAMES.get(key, key))
+    return next((layer[name] for layer in layers for name in names if name in layer), None)
 
 
 def _make_settings(origins: Mapping[str, SettingOrigin]) -> Settings:
