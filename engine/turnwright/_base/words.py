@@ -1,6 +1,7 @@
 """Numbers and texts in the form that people read: counted, shortened, on one line."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -100,3 +101,9 @@ def escape_unprintable(text: str) -> str:
 def explain_json_error(error: Exception) -> str:
     """Return why a text is not JSON. Pythons have different words, of their stack, for one that nests too deep."""
     return "it nests too many lists and objects" if isinstance(error, RecursionError) else str(error)
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function of the app, for people."""
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__

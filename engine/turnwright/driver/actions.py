@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from pydantic import JsonValue
 
 from turnwright._base.ids import child_id
-from turnwright._base.words import cut_clean, show_value, text_of
+from turnwright._base.words import cut_clean, name_of, show_value, text_of
 from turnwright.agent import Agent
 from turnwright.errors import CannotRunError, HookFailedError, TurnNotFoundError
 from turnwright.journal.inbox import early_results
@@ -368,7 +368,7 @@ async def _ask_engine(segment: Segment, option: str, function: Callable[..., obj
 
     Raises the `ModelError` of a model that it calls, and `HookFailedError`, which names it.
     """
-    from .hooks.asking import MODEL_ERROR, ask, name_of  # noqa: PLC0415 (few engines have such functions)
+    from .hooks.asking import MODEL_ERROR, ask  # noqa: PLC0415 (few engines have such functions)
 
     subject, seconds = f"{option} {name_of(function)!r}", segment.machine.turn.limits.tool_timeout
     return await ask(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar, get_args
 
 import msgspec
 
+from turnwright._base.words import name_of
 from turnwright.agent import DEPS, Agent, needs_of
 from turnwright.agent.fields import check_limit
 from turnwright.context import (
@@ -245,10 +246,9 @@ class Dependencies(msgspec.Struct, frozen=True):
             code += [(where, function) for function in own_code if callable(function)]
         for where, function in code:
             if deps_type := deps_needed(function):
-                name = getattr(function, "__name__", type(function).__name__)
                 raise ConfigError(
-                    f"{where}: {name} needs dependencies of type {deps_type}, and this engine has none: make it with"
-                    " Engine(deps=...) or Engine(deps_type=...)"
+                    f"{where}: {name_of(function)} needs dependencies of type {deps_type}, and this engine has none:"
+                    " make it with Engine(deps=...) or Engine(deps_type=...)"
                 )
 
     def agent_of(self, turn_id: str, agent_record: JsonObject, supplied_agent: Agent | None) -> Agent:
@@ -604,5 +604,5 @@ def factory_of(deps: DepsFactory[object] | None) -> DepsFactory[object] | None:
         return None
     if not callable(deps):
         raise ConfigError(f"deps must be an async function of the turn that makes them, not {deps!r:.80}")
-    need_function(f"deps: {getattr(deps, '__name__', type(deps).__name__)}", deps, "turn")
+    need_function(f"deps: {name_of(deps)}", deps, "turn")
     return deps

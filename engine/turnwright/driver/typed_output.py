@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from turnwright._base.words import show_value
+from turnwright._base.words import name_of, show_value
 from turnwright.agent import OUTPUT_TOOL, OutputMode
 from turnwright.context import TurnContext
 from turnwright.errors import HookFailedError, Retry
@@ -138,7 +138,7 @@ class TypedOutput:
         Raises `Retry` if one of them does, and `HookFailedError` if they return what is not an answer of the type.
         """
         for validator in self._validators:
-            name = getattr(validator, "__name__", type(validator).__name__)
+            name = name_of(validator)
             subject = f"agent {self._agent!r}: output validator {name!r}"
             value = await ask(subject, validator, self._context(), value, grace=self._grace, allowed_errors=_RETRIED)
             try:

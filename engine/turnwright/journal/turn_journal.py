@@ -322,34 +322,30 @@ class TurnJournal:
             return
         # A result is written even if its task is canceled: a finished call keeps it. A call that has not started yet
         # may be canceled while it waits for the lock.
-        with anyio.CancelScope(shield=not isinstance(event, CallStartedInput)):
-            async with self._hold_lock():
-                with anyio.CancelScope(shield=True):
-                    await self._take(event, more_events, consumed_items, deferred=deferred)
+        async with self._hold_lock(shield=not isinstance(event, CallStartedInput)):
+            with anyio.CancelScope(shield=True):
+                await self._take(event, more_events, consumed_items, deferred=deferred)
 
     async def write(self) -> None:
         """Append the facts that wait for the next input, if there are any. Raises what the store raises."""
-        with anyio.CancelScope(shield=True):
-            async with self._hold_lock():
-                if self.unwritten:
-                    await self._feed(None, (), ())
+        async with self._hold_lock():
+            if self.unwritten:
+                await self._feed(None, (), ())
 
     async def take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         """Feed the messages to the turn among these inbox items."""
         if items:
-            with anyio.CancelScope(shield=True):
-                async with self._hold_lock():
-                    await self._take_in(items, elapsed)
+            async with self._hold_lock():
+                await self._take_in(items, elapsed)
 
     async def drop(self, item_id: str) -> None:
         """Consume the inbox item with this id without feeding it, for example an answer that is no longer valid.
 
         Raises what the store raises; the item then still waits. After a failed `feed` it raises `StoreError`.
         """
-        with anyio.CancelScope(shield=True):
-            async with self._hold_lock():
-                self.need_written()
-                self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
+        async with self._hold_lock():
+            self.need_written()
+            self.waiting = await self.store.append(self.claim, (), Status.of(self.machine.turn), (item_id,))
 
     async def inbox(self) -> Sequence[InboxItem]:
         """Return what waits in the inbox. It is read if the turn had to wait since the last append."""
@@ -363,14 +359,15 @@ class TurnJournal:
             raise self._ahead()
 
     @asynccontextmanager
-    async def _hold_lock(self) -> AsyncIterator[None]:
+    async def _hold_lock(self, *, shield: bool = True) -> AsyncIterator[None]:
         if self._lock is None:
             self._lock = anyio.Lock()
-        async with self._lock:
-            while self._inline:
-                self._inline_ended = anyio.Event()
-                await self._inline_ended.wait()
-            yield
+        with anyio.CancelScope(shield=shield):
+            async with self._lock:
+                while self._inline:
+                    self._inline_ended = anyio.Event()
+                    await self._inline_ended.wait()
+                yield
 
     async def _take_in(self, items: Sequence[InboxItem], elapsed: float) -> None:
         for item, text in steers(items).items():

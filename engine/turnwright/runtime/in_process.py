@@ -131,7 +131,8 @@ class InProcessTurns:
 
     async def drive_claimed(self, claim: Claim) -> TurnStatus:
         """See `WorkerApi.drive_claimed`."""
-        return await self._report_drive(claim.turn, partial(self._drive_in_job, claim.turn, claim=claim))
+        drive = partial(self._driver.drive, claim.turn, claim=claim)
+        return await self._report_drive(claim.turn, partial(self._drive_in_job, claim.turn, drive))
 
     async def _report_drive(
         self, turn_id: str, drive: Callable[[Callable[[], None] | None], Awaitable[TurnResult | None]]
@@ -178,19 +179,11 @@ class InProcessTurns:
         if row.owner is not None and row.owner == self._store.owner and abandoned_drivers.covers(row.owner, row.epoch):
             for earlier in self._jobs.get(turn_id, ()):
                 earlier.cancel()
-        return await self._drive_in_job(
-            turn_id, on_open, abandoned_drivers=abandoned_drivers, on_claim=on_claim, fold=fold
-        )
+        drive = partial(self._driver.drive, turn_id, abandoned_drivers=abandoned_drivers, on_claim=on_claim, fold=fold)
+        return await self._drive_in_job(turn_id, drive, on_open)
 
     async def _drive_in_job(
-        self,
-        turn_id: str,
-        on_open: Callable[[], None] | None,
-        *,
-        claim: Claim | None = None,
-        abandoned_drivers: AbandonedDrivers = NONE_ABANDONED,
-        on_claim: Callable[[int], None] | None = None,
-        fold: JournalFold | None = None,
+        self, turn_id: str, drive: Callable[..., Awaitable[TurnResult | None]], on_open: Callable[[], None] | None
     ) -> TurnResult | None:
         """Drive a turn in a scope that a later job for the turn cancels. Nothing suspends before a claim is driven."""
 
@@ -204,14 +197,7 @@ class InProcessTurns:
         with anyio.CancelScope() as scope:
             scopes.append(scope)
             try:
-                result = await self._driver.drive(
-                    turn_id,
-                    claim=claim,
-                    abandoned_drivers=abandoned_drivers,
-                    on_claim=on_claim,
-                    on_open=report_open,
-                    fold=fold,
-                )
+                result = await drive(on_open=report_open)
             except BaseException as error:
                 await self._close_followers(turn_id, error)
                 raise

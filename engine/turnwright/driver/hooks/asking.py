@@ -133,12 +133,6 @@ def _is_canceled_by_task() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function of the app, for people."""
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
-
-
 async def call_function(function: Callable[..., object], *args: object) -> object:
     """Call a function: an async one here, any other in a thread. Return its result."""
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)):  # noqa: B004 (an object with an async `__call__`)

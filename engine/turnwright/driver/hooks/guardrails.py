@@ -6,6 +6,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Final, Generic, TypeVar, overload
 
+from turnwright._base.words import name_of
 from turnwright.context import DepsT_contra, GuardrailBase, MaybeAwaitable, TurnContext
 from turnwright.errors import ConfigError, need_function
 from turnwright.tools.context import ToolContext
@@ -59,9 +60,8 @@ class Guardrail(GuardrailBase[DepsT_contra], Generic[DepsT_contra]):
         self.run_in_parallel = run_in_parallel
         self.hold_stream = hold_stream
         self.timeout = checked_timeout(timeout, f"@{kind}_guardrail")
-        name = getattr(check, "__name__", None)
         #: The name in the journal and in errors: that of the function.
-        self.name = name if isinstance(name, str) else type(check).__name__
+        self.name = name_of(check)
         need_function(f"@{kind}_guardrail: {self.name}", check, *_TAKES[kind])
         self.__doc__ = inspect.getdoc(check)
 

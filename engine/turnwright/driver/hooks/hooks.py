@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Final, Generic, TypeVar, overload
 
+from turnwright._base.words import name_of
 from turnwright.context import DepsT_contra, HooksBase, MaybeAwaitable, TurnContext
 from turnwright.errors import ConfigError, need_function
 from turnwright.journal.result import TurnResult
@@ -85,8 +86,7 @@ class FunctionHooks(Hooks[DepsT_contra]):
     @property
     def name(self) -> str:
         """The function's name."""
-        name = getattr(self._function, "__name__", None)
-        return name if isinstance(name, str) else type(self._function).__name__
+        return name_of(self._function)
 
     def __call__(self, *args: object) -> object:
         """Call the function."""
