@@ -19,6 +19,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.server import MCPServer, Server
 from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
 
 from turnwright._base.background_task import background_task
 from turnwright._base.words import escape_unprintable
@@ -55,7 +56,7 @@ _CHUNK: Final = 65_536
 
 
 class ServerLog:
-    """The state of a server beside its answers: the last lines of its stderr, and its last HTTP status."""
+    """The state of a server beside its answers: its last lines that are no messages, and its last HTTP status."""
 
     def __init__(self, name: str, secrets: Secrets) -> None:
         self.name = name
@@ -80,10 +81,14 @@ class ServerLog:
         if len(self._rest) > _CHUNK:
             lines, self._rest = [*lines, self._rest], b""
         for line in lines:
-            text = escape_unprintable(self.secrets.hide(line.decode(errors="replace")).strip())
-            if text:
-                self._lines.append(text[:_LINE])
-                _LOG.info("%s: %s", self.name, text)
+            self.add(line.decode(errors="replace"))
+
+    def add(self, line: str) -> None:
+        """Add a line that the server wrote, unless it is blank."""
+        text = escape_unprintable(self.secrets.hide(line).strip())
+        if text:
+            self._lines.append(text[:_LINE])
+            _LOG.info("%s: %s", self.name, text)
 
     def refuse(self, why: str) -> None:
         """Stop reading the server's messages."""
@@ -141,6 +146,8 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
             with self._log.wait_in_block():
                 message = await self._stream.receive()
             if isinstance(message, Exception):
+                if isinstance(message, ValidationError) and (why := message.errors()[0])["type"] == "json_invalid":
+                    self._log.add(f"in place of a message: {why['input']}")
                 return message
             return without_bad_tools(within_bounds(message), self._log.name)
         except anyio.EndOfStream:

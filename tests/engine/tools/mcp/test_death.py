@@ -187,6 +187,21 @@ async def test_server_without_a_ready_signal_is_given_up(tmp_path: Path) -> None
             pass
 
 
+async def test_server_that_writes_logs_as_messages_is_reported(tmp_path: Path) -> None:
+    entry: Entry = {
+        "command": sys.executable,
+        "args": ["-Ic", f"import sys; print('Ready at {SECRET}', flush=True); sys.stdin.read()"],
+        "env": {"KEY": SECRET},
+        "startup_timeout_sec": 1,
+    }
+    with pytest.raises(ConfigError) as caught:
+        async with mcp_tools(configured(entry, cwd=str(tmp_path))):
+            pass
+    assert str(caught.value) == (
+        "MCP server 'm' does not start: it was not ready within 1 s; it wrote: in place of a message: Ready at ***"
+    )
+
+
 async def test_unreachable_server_is_reported() -> None:
     server = McpServer(type="http", url="http://127.0.0.1:9/mcp", headers={"Authorization": f"Bearer {SECRET}"})
     with pytest.raises(ConfigError, match="MCP server 'm' does not start: ConnectError: ") as caught:
