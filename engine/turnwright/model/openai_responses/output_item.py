@@ -52,6 +52,8 @@ class OutputItem:
         self._parts: dict[int, Pieces] = {}
         self._channel: Channel | None = None
         self._arguments = Pieces(meter)
+        #: The arguments with which the item was announced. They count if no others come.
+        self._announced = ""
 
     @property
     def empty(self) -> bool:
@@ -120,12 +122,17 @@ class OutputItem:
 
         Returns the new readable part.
         """
+        return self._arguments.complete(self._read_arguments(whole))
+
+    def announce_arguments(self, whole: JsonValue) -> None:
+        """Keep the arguments of a call that is announced. Raises `TooLargeError`."""
+        self._announced = self._announced or self._take_name(self._read_arguments(whole), counts=True)
+
+    def _read_arguments(self, whole: JsonValue) -> str:
         # An object instead of a text is complete.
-        text = json.dumps(whole, ensure_ascii=False) if isinstance(whole, dict) and whole else whole
-        if not isinstance(text, str):
-            return ""
+        text = read_text(json.dumps(whole, ensure_ascii=False) if isinstance(whole, dict) and whole else whole)
         check_arguments(len(text), self._max_arguments)
-        return self._arguments.complete(text)
+        return text
 
     def describe(self, item: Mapping[str, JsonValue]) -> None:
         """Take the fields of an item that stay the same: the first value that is not empty counts."""
@@ -159,7 +166,7 @@ class OutputItem:
 
         A call without arguments is complete if the provider says so, or if neither the call nor the reply was cut off.
         """
-        raw = self.arguments
+        raw = self.arguments or ("" if cut_off else self._announced)
         if cut_off and self.is_complete and not raw.strip():
             raw = "{}"
         call = ResponseToolCall(name=self.name, arguments=whole_object(raw), raw=raw, id=self.call_id or self.id)

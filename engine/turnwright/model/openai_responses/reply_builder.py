@@ -249,7 +249,10 @@ class ResponseBuilder(Builder):
             self._meter.take(len(kind))
         output_item.is_added = True
         output_item.describe(item)
-        return self._show(output_item, "") if kind == FUNCTION_CALL else []
+        if kind != FUNCTION_CALL:
+            return []
+        output_item.announce_arguments(item.get("arguments"))
+        return self._show(output_item, "")
 
     def _complete(self, output_item: OutputItem, item: Mapping[str, JsonValue]) -> list[Delta]:
         """Take the complete form of an item."""

@@ -264,6 +264,13 @@ class TestGateways:
         response = decode(*whole(first, second)).reply()
         assert response.calls == (called("f", '{"a": 1}', "call_0"), called("g", '{"a": 2}', "call_0"))
 
+    def test_arguments_may_come_only_with_the_announcement(self) -> None:
+        """The call ran without arguments. In a reply that was cut off, an announced `{}` may not be all of them."""
+        assert reply(added(0, call("f", '{"a": 1}'))).calls == (called("f", '{"a": 1}'),)
+        assert reply(added(0, call("f", "{}")), arguments(0, '{"a": 1}')).calls == (called("f", '{"a": 1}'),)
+        cut_off = decode(created(), added(0, call("f", '{"a": 1}')), incomplete("max_output_tokens")).reply()
+        assert cut_off.calls[0].raw == ""
+
     def test_arguments_may_be_an_object(self) -> None:
         assert reply(done(0, {**call("f", ""), "arguments": {"a": 1}})).calls == (called("f", '{"a": 1}'),)
 
