@@ -56,7 +56,7 @@ _CHUNK: Final = 65_536
 
 
 class ServerLog:
-    """The state of a server beside its answers: its last lines that are no messages, and its last HTTP status."""
+    """The state of a server beside its answers: its last lines without a message, and its last HTTP status."""
 
     def __init__(self, name: str, secrets: Secrets) -> None:
         self.name = name
