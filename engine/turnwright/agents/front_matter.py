@@ -76,13 +76,14 @@ def in_lines(text: str) -> list[str]:
 class FrontMatter:
     """One front matter: `text` is between its two lines `---`, and `line` is the file's line of the first of these.
 
-    `mistakes` are the mistakes found, each with its place in the front matter and its line.
+    `mistakes` are the mistakes found, each with its place in the front matter and its line, and `notes` the warnings.
     """
 
     line: int
     text: str
     lines: dict[Loc, int] = field(default_factory=dict)
     mistakes: list[tuple[Loc, int, str]] = field(default_factory=list)
+    notes: list[tuple[Loc, int, str]] = field(default_factory=list)
 
     def read(self, *, loose: bool = False) -> dict[str, object] | None:
         """Return the values by their keys, or None after a mistake that prevents reading.
@@ -109,6 +110,10 @@ class FrontMatter:
     def wrong(self, loc: Loc, message: str, index: int | None = None) -> None:
         """Note a mistake. `index` is its position in `text`; by default, the line is that of the nearest key."""
         self.mistakes.append((loc, self.line_of(loc) if index is None else self._line(index), message))
+
+    def note(self, loc: Loc, message: str) -> None:
+        """Note a warning, at the line of the nearest key."""
+        self.notes.append((loc, self.line_of(loc), message))
 
     def line_of(self, loc: Loc) -> int:
         """Return the file's line of a place in the front matter, or of the nearest known place around it."""

@@ -44,12 +44,12 @@ from turnwright_states import MAX_STEPS, Limits
 from .bounds import WARNED_STEPS, steps_above
 from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
 from .named_code import resolve_code
-from .template import is_template, mistakes
+from .template import is_template
+from .template import mistakes as template_mistakes
 
 MAX_AGENTS: Final = 256
 #: The old name of `steps` in opencode.
 OLD_STEPS: Final = "maxSteps"
-OLD_STEPS_NOTE: Final = "is the old name: write `steps`"
 
 _LOG = logging.getLogger(__name__)
 _DEFAULTS: Final = Limits()
@@ -85,6 +85,11 @@ class Problem:
         where = self.file if self.line is None else f"{self.file}:{self.line}"
         agent = None if self.agent is None else f"agent {self.agent[:_SHOWN]!r}"
         return ": ".join(part for part in (where, agent, self.field, self.message) if part is not None)
+
+
+def list_problems(file: str, agent: str | None, mistakes: Iterable[tuple[Loc, int, str]]) -> list[Problem]:
+    """Return the mistakes or the warnings of an agent's front matter."""
+    return [Problem(file, line, agent, path_of(loc), message) for loc, line, message in mistakes]
 
 
 class AgentFileError(ConfigError):
@@ -213,10 +218,8 @@ class _MarkdownFile:
             return self.say(f"has {len(self.blocks)} agents, more than {MAX_AGENTS}: split the file")
         for block in self.blocks:
             block.read(self.limits, self.source)
-            for loc, line, message in block.matter.mistakes:
-                self.problems.append(Problem(self.source, line, block.name, path_of(loc), message))
-            for loc, message in block.notes:
-                self.notes.append(Problem(self.source, block.matter.line_of(loc), block.name, path_of(loc), message))
+            self.problems += list_problems(self.source, block.name, block.matter.mistakes)
+            self.notes += list_problems(self.source, block.name, block.matter.notes)
         return self
 
     def say(self, message: str, line: int | None = None) -> Self:
@@ -277,7 +280,6 @@ class _AgentBlock:
     blank: int = 0
     name: str | None = None
     agent: Agent | None = None
-    notes: list[tuple[Loc, str]] = field(default_factory=list)
 
     @property
     def guessed_name(self) -> str | None:
@@ -296,8 +298,7 @@ class _AgentBlock:
         self.name = name if isinstance(name := values.get("name"), str) and name.strip() else None
         if "instructions" in values:
             self.matter.wrong(("instructions",), "are the text below the front matter: write them there")
-        if old_steps(self.matter, values):
-            self.notes.append(((OLD_STEPS,), OLD_STEPS_NOTE))
+        rename_old_steps(self.matter, values)
         resolve_code(self.matter, values)
         if "rules" in values or "groups" in values:
             from .rules import resolve_rules  # noqa: PLC0415 (few agents have rules)
@@ -310,19 +311,20 @@ class _AgentBlock:
         self.agent = make_agent(self.matter, values | instructions, limits)
         if self.agent is not None and self.agent.steps is not None and self.agent.steps > MAX_STEPS:
             WARNED_STEPS.add((self.agent.name, self.agent.steps))
-            self.notes.append((("steps",), steps_above(self.agent.steps)))
+            self.matter.note(("steps",), steps_above(self.agent.steps))
 
     def _check_template(self) -> None:
         matter = self.matter
         first = matter.line + len(matter.text.splitlines()) + 2 + self.blank
-        for line, problem in mistakes(self.body):
+        for line, problem in template_mistakes(self.body):
             matter.mistakes.append((("instructions",), first + line, problem))
 
 
-def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
-    """Replace opencode's old name of `steps`. Return whether it was used. Both names with two values are a mistake."""
+def rename_old_steps(matter: FrontMatter, values: dict[str, object]) -> None:
+    """Replace opencode's old name of `steps`, with a warning. Both names with two values are a mistake."""
     if OLD_STEPS not in values:
-        return False
+        return
+    matter.note((OLD_STEPS,), "is the old name: write `steps`")
     old = values.pop(OLD_STEPS)
     if "steps" in values and (type(old), old) != (type(values["steps"]), values["steps"]):
         matter.wrong(
@@ -331,7 +333,6 @@ def old_steps(matter: FrontMatter, values: dict[str, object]) -> bool:
     elif "steps" not in values:
         matter.lines[("steps",)] = matter.line_of((OLD_STEPS,))
         values["steps"] = old
-    return True
 
 
 def make_agent(matter: FrontMatter, values: Mapping[str, object], limits: Limits) -> Agent | None:

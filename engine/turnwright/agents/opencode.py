@@ -35,8 +35,8 @@ from turnwright.agent import Agent
 from turnwright.agent.fields import shorten
 from turnwright_states import Limits
 
-from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, path_of, read_text
-from .markdown import OLD_STEPS, OLD_STEPS_NOTE, AgentFileError, Problem, make_agent, old_steps
+from .front_matter import MAX_BYTES, TOO_LARGE, FrontMatter, Loc, UnreadableFileError, in_lines, read_text
+from .markdown import OLD_STEPS, AgentFileError, Problem, list_problems, make_agent, rename_old_steps
 
 _LOG = logging.getLogger(__name__)
 _PRESET: Final = Limits.preset("opencode")
@@ -112,7 +112,7 @@ def _collect_agents(files: Sequence["_OpencodeFile"]) -> list[Agent]:
     sub_agents = [file.agent for file in last.values() if file.agent is not None and file.agent.mode != "primary"]
     agents = [agent for file in last.values() if (agent := file.with_sub_agents(sub_agents)) is not None]
     for file in last.values():
-        for note in file.notes():
+        for note in list_problems(file.source, file.name, file.matter.notes):
             _LOG.warning("%s", note)
     return agents
 
@@ -127,7 +127,6 @@ class _OpencodeFile:
     matter: FrontMatter = field(default_factory=lambda: FrontMatter(1, ""))
     #: The sub-agents that it may call: patterns of their names. The last matching pattern decides.
     task: dict[str, bool] = field(default_factory=dict)
-    _noted: list[tuple[Loc, str]] = field(default_factory=list)
     _problems: list[Problem] = field(default_factory=list)
 
     def say(self, message: str, line: int | None = None) -> "_OpencodeFile":
@@ -137,15 +136,8 @@ class _OpencodeFile:
 
     def problems(self) -> list[Problem]:
         """Return the mistakes, in the order of their lines."""
-        problems = [
-            Problem(self.source, line, self.name, path_of(loc), message) for loc, line, message in self.matter.mistakes
-        ]
+        problems = list_problems(self.source, self.name, self.matter.mistakes)
         return [*self._problems, *sorted(problems, key=lambda problem: problem.line or 0)]
-
-    def notes(self) -> list[Problem]:
-        """Return the warnings about ignored keys."""
-        line_of = self.matter.line_of
-        return [Problem(self.source, line_of(loc), self.name, path_of(loc), message) for loc, message in self._noted]
 
     def read(self, text: str, limits: Limits) -> "_OpencodeFile":
         """Parse the file's text, and note its mistakes."""
@@ -177,23 +169,24 @@ class _OpencodeFile:
         return self.agent.model_copy(update={"tools": _last_of_each(rules)})
 
     def _make(self, values: dict[str, object], body: str, limits: Limits) -> None:
-        wrong = self.matter.wrong
+        wrong, note = self.matter.wrong, self.matter.note
         if isinstance(name := values.get("name"), str):
             self.name = name
         self._drop_ignored(values)
         if values.pop("disable", False) is True:
             self.matter.mistakes.clear()
-            self._noted.clear()
+            self.matter.notes.clear()
             return
-        if old_steps(self.matter, values):
-            self._note((OLD_STEPS,), OLD_STEPS_NOTE)
+        rename_old_steps(self.matter, values)
         steps = values.get("steps")
         if isinstance(steps, int) and not isinstance(steps, bool) and steps < 1:
             wrong(("steps",), f"must be a whole number of at least 1, not {steps}")
         if "mode" not in values and values.get("description", "") == "":
             # opencode offers such an agent to models, which cannot know its purpose.
             values["mode"] = "primary"
-            self._note(("description",), "is missing: no other agent can choose this one, so it is `mode: primary`")
+            self.matter.note(
+                ("description",), "is missing: no other agent can choose this one, so it is `mode: primary`"
+            )
         if isinstance(model := values.get("model"), str) and not all(
             part.strip() for part in (model + "/").split("/")[:2]
         ):
@@ -221,14 +214,14 @@ class _OpencodeFile:
                 key.lower()[:40], {known_key.lower(): known_key for known_key in _KEYS}, n=1
             )
             if key in _IGNORED:
-                self._note((key,), _IGNORED[key])
+                self.matter.note((key,), _IGNORED[key])
             elif key in Agent.model_fields:
                 self.matter.wrong((key,), "is not a key of opencode, which would ignore it: use AGENTS.md")
             elif key not in _SHOWN and near:
                 suggestion = next(known_key for known_key in _KEYS if known_key.lower() == near[0])
                 self.matter.wrong((key,), f"is unknown: did you mean `{suggestion}`?")
             elif key not in _SHOWN:
-                self._note((key,), "is ignored: opencode passes it to the provider")
+                self.matter.note((key,), "is ignored: opencode passes it to the provider")
 
     def _collect_settings(self, values: dict[str, object]) -> None:
         """Move the model settings among the keys to where ours are."""
@@ -240,7 +233,7 @@ class _OpencodeFile:
 
     def _read_prompt(self, prompt: object, body: str) -> str:
         if body:
-            self._note(("prompt",), "is ignored: the text below the front matter is used")
+            self.matter.note(("prompt",), "is ignored: the text below the front matter is used")
         elif not isinstance(prompt, str) or prompt.lstrip().startswith("{file:"):
             self.matter.wrong(("prompt",), "must be text: write it below the front matter")
         else:
@@ -278,15 +271,14 @@ class _OpencodeFile:
             else:
                 self._note_ignored_ask(loc, name, actions)
                 if len(actions) > 1 and "deny" in actions.values():
-                    self._note(loc, "is denied for all uses: rules for single uses are not supported")
+                    self.matter.note(loc, "is denied for all uses: rules for single uses are not supported")
                 yield from _list_rules(name, allowed="deny" not in actions.values())
 
     def _note_ignored_ask(self, loc: Loc, name: str, actions: Mapping[str, object]) -> None:
         if "ask" in actions.values() and name != "external_directory":
-            self._note(loc, "`ask` is ignored: a tool itself decides whether it needs approval (`needs_approval`)")
-
-    def _note(self, loc: Loc, message: str) -> None:
-        self._noted.append((loc, message))
+            self.matter.note(
+                loc, "`ask` is ignored: a tool itself decides whether it needs approval (`needs_approval`)"
+            )
 
 
 def _list_rules(name: str, *, allowed: bool) -> Iterator[str]:
