@@ -184,9 +184,7 @@ class _OpencodeFile:
         if "mode" not in values and values.get("description", "") == "":
             # opencode offers such an agent to models, which cannot know its purpose.
             values["mode"] = "primary"
-            self.matter.note(
-                ("description",), "is missing: no other agent can choose this one, so it is `mode: primary`"
-            )
+            note(("description",), "is missing: no other agent can choose this one, so it is `mode: primary`")
         if isinstance(model := values.get("model"), str) and not all(
             part.strip() for part in (model + "/").split("/")[:2]
         ):
