@@ -66,8 +66,10 @@ class AgentGroups:
         groups: defaultdict[tuple[str, str], _Group] = defaultdict(_Group)
         for agent, model, outcome, reason, cost, measures in rows:
             if agent:  # not those without a summary
-                row = "" if by is Grouping.MODEL else str(agent), "" if by is Grouping.AGENT else str(model)
-                groups[row].names.add((str(agent), str(model)))
+                # A damaged name may have half a pair of surrogates, and becomes a part of an address.
+                name, model_name = (str(value).encode(errors="replace").decode() for value in (agent, model))
+                row = "" if by is Grouping.MODEL else name, "" if by is Grouping.AGENT else model_name
+                groups[row].names.add((name, model_name))
                 groups[row].add(outcome, reason, number_of(cost), integers(measures))
         totals = [_totals(agent, model, group) for (agent, model), group in groups.items()]
         width = _width(groups.values(), latest := int(time.time() + _AHEAD) // 60)

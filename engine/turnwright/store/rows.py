@@ -306,8 +306,11 @@ def outcome_of(value: object) -> Outcome | None:
 
 
 def integers(text: object) -> list[int]:
-    """Return integers that a query has joined."""
-    return _integers(f"[{text}]")
+    """Return integers that a query has joined; none if one is damaged, because each place has its meaning."""
+    try:
+        return _integers(f"[{text}]")
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return []
 
 
 def count_of(value: Any) -> int:  # noqa: ANN401 (a sum of a database, of any numeric type)

@@ -32,3 +32,11 @@ def test_groups_of_the_same_rows_are_cached() -> None:
     for number in range(99):
         groups.of([*rows, (f"Agent {number}", *rows[0][1:])], Grouping.BOTH)
     assert groups.of(rows, Grouping.BOTH) is not first
+
+
+@pytest.mark.parametrize("measures", [None, "", "2,10,dreamt", "\udcff,1", "1e999", b"\xff"])
+def test_damaged_summary_leaves_the_other_agents(measures: object) -> None:
+    """Its own agent has no turns then. Half a pair of surrogates cannot be a part of an address."""
+    rows = [("A\udcff", "\udcff", "finished", "answered", 1.0, measures), ("B", "m", None, None, 0.0, MEASURES)]
+    first, second = KnownGroups().of(rows, Grouping.BOTH).statistics([]).agents
+    assert (first.agent, first.turns, second.agent, second.model, second.turns) == ("B", 2, "A?", "?", 0)
