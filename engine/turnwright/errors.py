@@ -324,8 +324,9 @@ def need_plain_function(name: str, value: object, *takes: str) -> None:
 
 def need_method(name: str, value: object, method: str, form: str) -> None:
     """Raise `ConfigError` if an argument lacks a method of its protocol. Its value may be secret, and is not shown."""
-    if not callable(getattr(value, method, None)):
-        raise ConfigError(f"{name} must be {form}, not {type(value).__name__}")
+    if isinstance(value, type) or not callable(getattr(value, method, None)):
+        kind = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise ConfigError(f"{name} must be {form}, not {kind}")
 
 
 def need_list(name: str, value: object) -> None:

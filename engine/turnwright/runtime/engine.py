@@ -339,6 +339,7 @@ class Engine(Generic[DepsT]):
         if telemetry is not None:
             from turnwright.telemetry import ObservedSegment  # noqa: PLC0415 (most programs have no telemetry)
 
+            need_method("telemetry", telemetry, "turn", "an object with the methods of Telemetry, or OpenTelemetry()")
             observe_segment = partial(ObservedSegment.of, telemetry)
         runtime = Local() if runtime is None else runtime
         need_method("runtime", runtime, "submit", "a runtime, such as Local()")

@@ -30,6 +30,7 @@ from turnwright import (
 from turnwright.message import ToolResultPart
 from turnwright.model.protocol import Model, ModelRequest, ModelResponse, ResponseToolCall
 from turnwright.model.scripted import ScriptedModel, asks_for
+from turnwright.runtime import Local
 from turnwright.store import Claim, InboxItem, MemoryStore, Status
 from turnwright.tools import Ask, Tool, ToolContext
 from turnwright_states import CallStatus, EndReason, Finish, Limits, Outcome, State, Usage
@@ -623,6 +624,11 @@ def noted(text: str) -> str:
         ({"prices": {"m": 5}}, r"prices: m must be Price\(input=\.\.\., output=\.\.\.\), not 5"),
         ({"store": 5}, "store must be an address such as sqlite:///turns.db, or a store, not int"),
         ({"runtime": "temporal"}, r"runtime must be a runtime, such as Local\(\), not str"),
+        ({"runtime": Local}, r"runtime must be a runtime, such as Local\(\), not the class Local"),
+        (
+            {"telemetry": True},
+            r"telemetry must be an object with the methods of Telemetry, or OpenTelemetry\(\), not bool",
+        ),
         ({"models": {"m": 5}}, "models must be a function, not {'m': 5}"),
         ({"history_processor": 5}, "history_processor must be a function, not 5"),
         ({"synthesize": 5}, "synthesize must be a function, not 5"),
