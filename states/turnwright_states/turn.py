@@ -482,26 +482,28 @@ class Turn:
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self.batch[fact.call]
-        was, record, counters = call.state, call.made, self.counters
-        ready = was is CallState.READY and not record.refused  # refused ones never run, so they were never counted
-        was_waiting = was is CallState.WAITING
+        before, record, counters = call.state, call.made, self.counters
+        is_ready = (
+            before is CallState.READY and not record.refused
+        )  # refused ones never run, so they were never counted
+        was_waiting = before is CallState.WAITING
         spending = fact.spent
         RUN["call_settled"](
             counters,
-            ready and not record.output,
-            was is CallState.STARTED,
+            is_ready and not record.output,
+            before is CallState.STARTED,
             was_waiting,
-            ready and record.output,
+            is_ready and record.output,
             call.counted,
             call.crash_paid,
             0 if spending is None else spending.calls,
-            0 if record.lease is None or was is CallState.SETTLED else record.lease.calls or 0,
+            0 if record.lease is None or before is CallState.SETTLED else record.lease.calls or 0,
             fact.final and fact.status is CallStatus.OK,
             count_answers(self.interrupts.values(), call.id) if was_waiting else 0,
         )
         call.state, call.crash_paid = CallState.SETTLED, False
         if self.rules is not None and call.counted:
-            if record.lease is not None and was is not CallState.SETTLED:
+            if record.lease is not None and before is not CallState.SETTLED:
                 self.rules.rejoin(call.id, call.name, record.reaches, None if spending is None else spending.rules)
             result = fact.result if fact.structured is None else fact.structured
             self.rules.settle(call.id, fact.status, result, fact.result)

@@ -525,9 +525,7 @@ class Engine(Generic[DepsT]):
         has the turn.
         """
         fold, supplies = await self._read(turn_id), self._make_supplies(agent, deps)
-        return self._read_typed_output(
-            await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
-        )
+        return await self._resume(fold, answers, supplies, **signature)
 
     async def answer(self, turn_id: str, answers: Answers, **signature: Unpack[SignatureOptions]) -> None:
         """Answer a paused turn, and leave the driving to a worker. Takes and raises what `resume` does.
@@ -725,13 +723,8 @@ class Engine(Generic[DepsT]):
         some interrupts were answered. Raises in the block what `resume` raises.
         """
         supplies, fold = self._make_supplies(agent, deps), await self._read(turn_id)
+        drive = partial(self._resume, fold, answers, supplies, **signature)
         below = await unfinished_below(self._open_store, turn_id, fold.facts) if subagents else {}
-
-        async def drive() -> TurnResult:
-            return self._read_typed_output(
-                await self._resume(fold, answers, supplies, **signature), agent or self._registered_agent(fold)
-            )
-
         last_seqs = {turn: facts[-1][0] for turn, facts in below.items()} if subagents else None
         async with self._follow_drive(turn_id, fold.seq, drive, subagents=last_seqs) as stream:
             yield cast("TurnStream[AnyOutT]", stream)
@@ -1186,9 +1179,10 @@ class Engine(Generic[DepsT]):
         """Resume a turn whose journal was read. See `resume`."""
         turn_id, turn, signature_fields = fold.turn_id, fold.machine.turn, sign(self.setup.now(), **signature)
         self._need_supplied(fold, supplies)
+        agent = supplies.agent or self.setup.agents.get(str(fold.started.agent.get("name")))
         if not answers:
             need_live(turn_id, turn.state.outcome, turn.reason)
-            return await self._turns.run(turn_id, fold=fold, supplies=supplies)
+            return self._read_typed_output(await self._turns.run(turn_id, fold=fold, supplies=supplies), agent)
         seq, items = fold.seq, await self._post(fold, answers, signature_fields)
         while True:
             with suppress(TurnBusyError):
@@ -1196,7 +1190,7 @@ class Engine(Generic[DepsT]):
                 break
             await anyio.sleep(self.setup.poll_interval)
         await need_accepted(self._open_store, fold, result, items, signature_fields.by, after=seq)
-        return result
+        return self._read_typed_output(result, agent)
 
     async def _begin(
         self, turn_id: str, agent: AnyAgent, prompt: str, options: TurnOptions, *, is_driven: bool = True
@@ -1261,9 +1255,6 @@ class Engine(Generic[DepsT]):
         except ConfigError as misfit:
             _LOG.warning("%s; it is returned as JSON", misfit, extra={"turn": result.id})
             return result
-
-    def _registered_agent(self, fold: JournalFold) -> AnyAgent | None:
-        return self.setup.agents.get(str(fold.started.agent.get("name")))
 
     @property
     def _open_store(self) -> Store:

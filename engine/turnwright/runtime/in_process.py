@@ -63,15 +63,15 @@ class InProcessTurns:
     ) -> TurnResult:
         """Drive a turn until it ends or pauses. See `Driver.drive`."""
         try:
-            rests = await self._driver.drive(turn_id, new_turn, fold=fold, supplies=supplies)
+            driven_result = await self._driver.drive(turn_id, new_turn, fold=fold, supplies=supplies)
         except BaseException as error:
             await self._close_followers(turn_id, error)
             raise
         await self._close_followers(turn_id)
-        if rests is not None and (
-            rests.outcome is not None or (rests.paused and not await self._store.is_driven(turn_id))
+        if driven_result is not None and (
+            driven_result.outcome is not None or (driven_result.paused and not await self._store.is_driven(turn_id))
         ):
-            return rests
+            return driven_result
         while True:
             # Another process may have an answer and drive the turn on. Its next end or pause is awaited.
             is_driven = await self._store.is_driven(turn_id)

@@ -15,6 +15,7 @@ from turnwright.store.rows import LAST_SEQ, join_facts
 from turnwright_states.facts import Fact
 
 from .owner_lock import KEY
+from .pipeline import Statement
 from .schema import VERSION
 
 #: The columns of `rows.turn_row`.
@@ -28,33 +29,48 @@ CHANNEL: Final = "turnwright"
 
 ONE: Final = f"SELECT {COLUMNS} FROM turnwright_turns WHERE turn_id = %s"
 #: The turn, and whether its owner lives, if that is another process. The lock is shared, and ends with the statement.
-ONE_WITH_LIFE: Final = f"""
+ONE_WITH_LIFE: Final = Statement(
+    "turnwright_row",
+    f"""
     SELECT {COLUMNS}, CASE WHEN owner IS NULL OR owner = '' OR owner = %(owner)s THEN false
         ELSE NOT pg_try_advisory_xact_lock_shared({KEY.replace("%s", "owner")}) END
     FROM turnwright_turns WHERE turn_id = %(turn)s
-"""
+    """,
+)
 #: The columns of `rows.read_claim`, with 0 as the last seq: a query that waits for the row lock would see an older seq.
 LOCKED: Final = "SELECT epoch, owner, 0 FROM turnwright_turns WHERE turn_id = %s FOR UPDATE"
 #: The turn :id, and the turns whose ids begin with it and a colon. The semicolon is the character after the colon.
-FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
-#: Deletes the summaries of a family of turns.
-_NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {FAMILY}"
-DELETE_SUMMARIES: Final = (
+_FAMILY: Final = "(turn_id = %(id)s OR (turn_id > %(id)s || ':' AND turn_id < %(id)s || ';'))"
+_NUMBERS: Final = f"SELECT number FROM turnwright_turns WHERE {_FAMILY}"
+LOCK_FAMILY: Final = f"SELECT turn_id, owner, session FROM turnwright_turns WHERE {_FAMILY} ORDER BY turn_id FOR UPDATE"
+#: Delete a family of turns. The last statement counts them.
+DELETE_FAMILY: Final = (
     f"DELETE FROM turnwright_search WHERE turn_number IN ({_NUMBERS})",
     f"DELETE FROM turnwright_failures WHERE number IN ({_NUMBERS})",
     f"DELETE FROM turnwright_tools WHERE number IN ({_NUMBERS})",
     f"DELETE FROM turnwright_summaries WHERE number IN ({_NUMBERS})",
+    f"DELETE FROM turnwright_facts WHERE {_FAMILY}",
+    f"DELETE FROM turnwright_annotations WHERE {_FAMILY}",
+    f"DELETE FROM turnwright_inbox WHERE {_FAMILY}",
+    f"DELETE FROM turnwright_outbox WHERE {_FAMILY}",
+    f"DELETE FROM turnwright_turns WHERE {_FAMILY}",
 )
 #: The facts after fact `after`. The first row may begin before them. A turn without such a row is one row of nulls, and
 #: a missing turn is not a row.
-FACTS: Final = """
+FACTS: Final = Statement(
+    "turnwright_facts",
+    """
     SELECT seq, kind, payload FROM turnwright_turns turn LEFT JOIN turnwright_facts fact
     ON fact.turn_id = turn.turn_id AND seq >= coalesce(
         (SELECT max(seq) FROM turnwright_facts WHERE turn_id = %(turn)s AND seq <= %(after)s::bigint + 1), 0
     ) WHERE turn.turn_id = %(turn)s ORDER BY seq
-"""
+    """,
+)
 #: The facts of several turns.
-FACTS_OF: Final = "SELECT turn_id, seq, kind, payload FROM turnwright_facts WHERE turn_id = ANY(%(turns)s) ORDER BY seq"
+FACTS_OF: Final = Statement(
+    "turnwright_facts_of",
+    "SELECT turn_id, seq, kind, payload FROM turnwright_facts WHERE turn_id = ANY(%(turns)s) ORDER BY seq",
+)
 #: Of `RESUMING_KINDS`.
 _RESUMING: Final = "kind IN ('abort', 'answer')"
 #: A root turn that no living driver owns: its lock would be held. The locks that this takes are shared, and end with
@@ -89,18 +105,26 @@ def _make_due_query(lock: LiteralString) -> LiteralString:
 
 DUE: Final = _make_due_query("")
 #: Without turns that another driver is claiming.
-DUE_LOCKED: Final = _make_due_query("FOR UPDATE SKIP LOCKED")
+DUE_LOCKED: Final = Statement("turnwright_due", _make_due_query("FOR UPDATE SKIP LOCKED"))
 #: Claims turns whose rows are locked. The columns of `rows.read_claim` follow the id.
-CLAIM_LOCKED: Final = f"""
+CLAIM_LOCKED: Final = Statement(
+    "turnwright_claim",
+    f"""
     UPDATE turnwright_turns SET epoch = epoch + 1, owner = %(owner)s WHERE turn_id = ANY(%(turns)s)
     RETURNING turn_id, epoch, owner, (
         SELECT {LAST_SEQ} FROM turnwright_facts f WHERE f.turn_id = turnwright_turns.turn_id
         ORDER BY seq DESC LIMIT 1
     )
-"""
+    """,
+)
 #: The items in the inboxes of several turns.
-WAITING_FOR: Final = "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE turn_id = ANY(%(turns)s) ORDER BY n"
-WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %s ORDER BY n"
+WAITING_FOR: Final = Statement(
+    "turnwright_waiting",
+    "SELECT turn_id, id, kind, payload FROM turnwright_inbox WHERE turn_id = ANY(%(turns)s) ORDER BY n",
+)
+#: Those of one turn.
+WAITING: Final = "SELECT id, kind, payload FROM turnwright_inbox WHERE turn_id = %(turn)s ORDER BY n"
+INBOX: Final = Statement("turnwright_inbox", WAITING)
 #: Seq, epoch, owner and time of each row that records its driver, and the time of the span's last row. A span ends
 #: before the next one, or with the last fact. A turn without spans is one row of nulls.
 CLAIM_SPANS: Final = """

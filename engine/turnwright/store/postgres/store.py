@@ -4,13 +4,11 @@ Every method is one transaction, and an append is one round trip. The server's s
 whether an acknowledged append survives a crash of the server.
 """
 
-# ruff: noqa: S608 (every query is made of constants)
-
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from math import inf
-from typing import Final, LiteralString
+from typing import LiteralString
 
 from turnwright.errors import (
     ConfigError,
@@ -56,46 +54,13 @@ from turnwright.store.sessions import SessionInfo
 from turnwright.store.sql import SqlAnnotations, SqlOutbox, SqlTurns
 from turnwright_states.facts import Fact
 
+from . import statements as sql
 from .connections import Connections, parse_address
 from .notifications import Notifications
 from .owner_lock import OwnerSession, is_held
 from .pipeline import Statement, run_together
 from .schema import SCHEMA, VERSION, Connection
-from .statements import (
-    CLAIM_LOCKED,
-    CLAIM_SPANS,
-    COPIES,
-    COPIES_OF_TURN,
-    DELETE_SUMMARIES,
-    DUE,
-    DUE_LOCKED,
-    EMPTY_SESSIONS,
-    FACTS,
-    FACTS_OF,
-    FAMILY,
-    HOLDS,
-    LOCK_SESSIONS,
-    LOCKED,
-    ONE,
-    ONE_WITH_LIFE,
-    QUIET,
-    SESSIONS,
-    TELLING,
-    WAITING,
-    WAITING_FOR,
-    parameters_of,
-    parameters_of_notices,
-    status_of,
-)
 from .summaries import PostgresSummaries
-
-_INBOX: Final = Statement("turnwright_inbox", WAITING.replace("%s", "%(turn)s"))
-_FACTS: Final = Statement("turnwright_facts", FACTS)
-_ROW: Final = Statement("turnwright_row", ONE_WITH_LIFE)
-_DUE_LOCKED: Final = Statement("turnwright_due", DUE_LOCKED)
-_WAITING_FOR: Final = Statement("turnwright_waiting", WAITING_FOR)
-_FACTS_OF: Final = Statement("turnwright_facts_of", FACTS_OF)
-_CLAIM_LOCKED: Final = Statement("turnwright_claim", CLAIM_LOCKED)
 
 
 class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
@@ -125,7 +90,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     def __init__(self, address: str, *, patience: float = 10.0, connections: int = 4, notify: bool = False) -> None:
         conninfo, self.place = parse_address(address, patience)
-        self._writes = TELLING if notify else QUIET
+        self._writes = sql.TELLING if notify else sql.QUIET
         self._append = Statement("turnwright_append", self._writes.append)
         self._append_noticed = Statement("turnwright_append_noticed", self._writes.append_noticed)
         self._create = Statement("turnwright_create", self._writes.create)
@@ -149,11 +114,11 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def create(self, new: NewTurn, facts: Sequence[Fact], status: Status, *, driven: bool = True) -> Claim:
         claim = Claim(turn=new.id, epoch=int(driven), seq=len(facts))
         turn = {"turn": new.id, "session": new.session, "agent": new.agent, "model": new.model, "title": new.title}
-        row = {**turn, **status_of(status), **parameters_of(facts, 0, new.created_at), "epoch": claim.epoch}
+        row = {**turn, **sql.status_of(status), **sql.parameters_of(facts, 0, new.created_at), "epoch": claim.epoch}
         create = self._create
         if notices := noticed_facts(new.id, facts, 0):
             create = self._create_noticed
-            row |= parameters_of_notices(notices)
+            row |= sql.parameters_of_notices(notices)
         lock = self._owner.take if driven else None
         with self._driving([claim]):
             async with self._connections.lend(lock, writes=True) as connection:
@@ -171,20 +136,21 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         claim = Claim(turn=turn_id, epoch=0, seq=0)
         async with self._claiming([claim]) as connection:
             # Of two concurrent claims the second waits here, and then sees what the first one wrote.
-            epoch, owner, _ = read_claim(turn_id, await _read_one(connection, LOCKED, turn_id), self._where)
+            epoch, owner, _ = read_claim(turn_id, await _read_one(connection, sql.LOCKED, turn_id), self._where)
             if owner and not abandoned.covers(owner, epoch) and await self._lives(connection, turn_id, owner):
                 raise TurnBusyError(turn_id, owner)
             claim.crashed = owner is not None
             await self._claim_locked(connection, [claim])
-            rows = await (await connection.execute(WAITING, (turn_id,))).fetchall()
-            claim.waiting = waiting(turn_id, rows, self._where)  # a damaged item raises before the turn is driven
+            claim.waiting = await self._read_waiting(
+                connection, turn_id
+            )  # a damaged item raises before the turn is driven
         return claim
 
     async def _claim_locked(self, connection: Connection, claims: Sequence[Claim]) -> None:
         """Claim turns whose rows are locked."""
         by_turn = {claim.turn: claim for claim in claims}
         values = {"turns": [*by_turn], "owner": self._owner.name}
-        for turn_id, *row in (await run_together(connection, (_CLAIM_LOCKED, values)))[0]:
+        for turn_id, *row in (await run_together(connection, (sql.CLAIM_LOCKED, values)))[0]:
             claim = by_turn[turn_id]
             claim.epoch, claim.unrecorded_owner, claim.seq = read_claim(turn_id, row, self._where)
 
@@ -204,7 +170,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         self, claim: Claim, facts: Sequence[Fact], status: Status, consumed: Sequence[str] = ()
     ) -> list[InboxItem]:
         """See `Store.append`. If the server is lost during the write, the error says that the outcome is unknown."""
-        columns = parameters_of(facts, claim.seq, time.time())
+        columns = sql.parameters_of(facts, claim.seq, time.time())
         turn = {
             "turn": claim.turn,
             "epoch": claim.epoch,
@@ -213,13 +179,13 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         }
         async with self._connections.lend(self._owner.keep, writes=True) as connection:
             # The second statement sees items that were posted while the first one waited for the row.
-            values = {**turn, **status_of(status), **columns}
+            values = {**turn, **sql.status_of(status), **columns}
             append = self._append
             if notices := noticed_facts(claim.turn, facts, claim.seq):
                 append = self._append_noticed
-                values |= parameters_of_notices(notices)
-            append_result, inbox = await run_together(connection, (append, values), (_INBOX, turn))
-            if not append_result and await (await connection.execute(HOLDS, turn)).fetchone():
+                values |= sql.parameters_of_notices(notices)
+            append_result, inbox = await run_together(connection, (append, values), (sql.INBOX, turn))
+            if not append_result and await (await connection.execute(sql.HOLDS, turn)).fetchone():
                 raise StoreError(f"turn {claim.turn}: fact {claim.seq + 1} does not follow the last one")
         if not append_result:
             raise LeaseLostError(claim.turn, claim.epoch)
@@ -229,24 +195,24 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         return readable_items(claim.turn, inbox)
 
     async def facts(self, turn_id: str, after: int = 0) -> list[tuple[int, Fact]]:
-        rows = await self._connections.read_prepared(_FACTS, {"turn": turn_id, "after": after})
+        rows = await self._connections.read_prepared(sql.FACTS, {"turn": turn_id, "after": after})
         if not rows:
             raise TurnNotFoundError(turn_id)
         return facts_of(turn_id, (row for row in rows if row != (None, None, None)), self._where, after)
 
     async def claim_spans(self, turn_id: str) -> list[ClaimSpan]:
-        rows = await self._connections.read(CLAIM_SPANS, (turn_id,))
+        rows = await self._connections.read(sql.CLAIM_SPANS, (turn_id,))
         if not rows:
             raise TurnNotFoundError(turn_id)
         return claim_spans_of(turn_id, (row for row in rows if row[0] is not None), self._where)
 
     async def columns(self, turn_id: str) -> TurnColumns:
         """See `CopyingStore.columns`."""
-        rows = await self._connections.read(COPIES, (turn_id,))
+        rows = await self._connections.read(sql.COPIES, (turn_id,))
         if not rows:
             raise TurnNotFoundError(turn_id)
-        turn: dict[str, object] = dict(zip(COPIES_OF_TURN, rows[0], strict=False))
-        return TurnColumns(turn, append_columns(turn_id, (row[len(COPIES_OF_TURN) :] for row in rows)))
+        turn: dict[str, object] = dict(zip(sql.COPIES_OF_TURN, rows[0], strict=False))
+        return TurnColumns(turn, append_columns(turn_id, (row[len(sql.COPIES_OF_TURN) :] for row in rows)))
 
     async def get(self, turn_id: str) -> TurnRow:
         row, _ = await self._row(turn_id)
@@ -256,7 +222,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         """See `Store.has`."""
 
     async def sessions(self, *, limit: int | None = None, before: int | None = None) -> list[SessionInfo]:
-        return [session_info(row) for row in await self._connections.read(SESSIONS, {"limit": limit, "before": before})]
+        rows = await self._connections.read(sql.SESSIONS, {"limit": limit, "before": before})
+        return [session_info(row) for row in rows]
 
     async def delete_session(self, session: str) -> int:
         async with self._connections.transaction() as connection:
@@ -275,7 +242,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     async def _row(self, turn_id: str) -> tuple[TurnRow, bool]:
         """Return the turn, and whether another process that lives owns it."""
         values = {"turn": turn_id, "owner": self._owner.name}
-        for *row, is_driven_elsewhere in await self._connections.read_prepared(_ROW, values):
+        for *row, is_driven_elsewhere in await self._connections.read_prepared(sql.ONE_WITH_LIFE, values):
             return readable(turn_row(tuple(row)), self._where), bool(is_driven_elsewhere)
         raise TurnNotFoundError(turn_id)
 
@@ -285,9 +252,8 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         turn_id = addressee(items)
         async with self._connections.transaction() as connection:
             # The row lock puts concurrent posts to one turn in order.
-            await _read_one(connection, f"{ONE} FOR UPDATE", turn_id)
-            inbox = waiting(turn_id, await (await connection.execute(WAITING, (turn_id,))).fetchall(), self._where)
-            blocking = conflicting_items(inbox, items)
+            await _read_one(connection, f"{sql.ONE} FOR UPDATE", turn_id)
+            blocking = conflicting_items(await self._read_waiting(connection, turn_id), items)
             if not blocking:
                 # Once each: one statement cannot update a row that it has inserted.
                 fields = ((item.id, item.kind.value, item.payload) for item in dict.fromkeys(items))
@@ -296,8 +262,12 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
                 await connection.execute(self._writes.post, {"turn": turn_id, "at": time.time(), **arrays})
         return blocking
 
+    async def _read_waiting(self, connection: Connection, turn_id: str) -> list[InboxItem]:
+        rows = await (await connection.execute(sql.WAITING, {"turn": turn_id})).fetchall()
+        return waiting(turn_id, rows, self._where)
+
     async def inbox(self, turn_id: str) -> list[InboxItem]:
-        return waiting(turn_id, await self._connections.read_prepared(_INBOX, {"turn": turn_id}), self._where)
+        return waiting(turn_id, await self._connections.read_prepared(sql.INBOX, {"turn": turn_id}), self._where)
 
     async def due(
         self,
@@ -318,16 +288,16 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
             "driven": [*self._driven_claims],
         }
         if not claim:
-            return [self._make_due_turn(turn_row(row)) for row in await self._connections.read(DUE, values)]
+            return [self._make_due_turn(turn_row(row)) for row in await self._connections.read(sql.DUE, values)]
         claims: list[Claim] = []
         with self._driving(claims):
-            transaction = self._connections.prepared_transaction(self._owner.take, _DUE_LOCKED, values)
-            async with transaction as (connection, found_rows):
-                rows = [row for row in map(turn_row, found_rows) if not self._drives(row)]
+            transaction = self._connections.prepared_transaction(self._owner.take, sql.DUE_LOCKED, values)
+            async with transaction as (connection, locked_rows):
+                rows = [row for row in map(turn_row, locked_rows) if not self._drives(row)]
                 if not rows:
                     return []
                 turns = {"turns": [row.id for row in rows]}
-                items, facts = await run_together(connection, (_WAITING_FOR, turns), (_FACTS_OF, turns))
+                items, facts = await run_together(connection, (sql.WAITING_FOR, turns), (sql.FACTS_OF, turns))
                 items_by_turn, facts_by_turn = _by_turn(items), _by_turn(facts)
                 due_turns = [self._make_due_turn(row, items_by_turn.get(row.id, ())) for row in rows]
                 claims += [turn.claim for turn in due_turns if turn.claim is not None]
@@ -360,7 +330,7 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
 
     async def delete(self, turn_id: str) -> int:
         async with self._connections.transaction() as connection:
-            await _read_one(connection, ONE, turn_id)
+            await _read_one(connection, sql.ONE, turn_id)
             deleted_count = await self._delete(connection, turn_id)
             if not deleted_count:  # another delete was first, and this one waited for its locks
                 raise TurnNotFoundError(turn_id)
@@ -391,25 +361,19 @@ class PostgresStore(PostgresSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
         """Delete a turn, its sub-turns, and sessions without any other turn. Raises `TurnBusyError`."""
         family = {"id": turn_id}
         # Every delete locks in the same order, so two deletes cannot deadlock.
-        cursor = await connection.execute(
-            f"SELECT turn_id, owner, session FROM turnwright_turns WHERE {FAMILY} ORDER BY turn_id FOR UPDATE", family
-        )
+        cursor = await connection.execute(sql.LOCK_FAMILY, family)
         sessions: set[str] = set()
         for name, owner, session in await cursor.fetchall():
             if owner and await self._lives(connection, name, owner):
                 raise TurnBusyError(name, owner)
             sessions |= {session} - {None}
-        for statement in DELETE_SUMMARIES:
-            await connection.execute(statement, family)
-        await connection.execute(f"DELETE FROM turnwright_facts WHERE {FAMILY}", family)
-        await connection.execute(f"DELETE FROM turnwright_annotations WHERE {FAMILY}", family)
-        await connection.execute(f"DELETE FROM turnwright_inbox WHERE {FAMILY}", family)
-        await connection.execute(f"DELETE FROM turnwright_outbox WHERE {FAMILY}", family)
-        deletion = await connection.execute(f"DELETE FROM turnwright_turns WHERE {FAMILY}", family)
+        turn_count = 0
+        for statement in sql.DELETE_FAMILY:
+            turn_count = (await connection.execute(statement, family)).rowcount
         if sessions:
-            await connection.execute(LOCK_SESSIONS, {"sessions": [*sessions]})
-            await connection.execute(EMPTY_SESSIONS, {"sessions": [*sessions]})
-        return deletion.rowcount
+            await connection.execute(sql.LOCK_SESSIONS, {"sessions": [*sessions]})
+            await connection.execute(sql.EMPTY_SESSIONS, {"sessions": [*sessions]})
+        return turn_count
 
     async def _lives(self, connection: Connection, turn_id: str, owner: str) -> bool:
         if owner == self._owner.name:

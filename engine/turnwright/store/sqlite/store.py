@@ -198,12 +198,12 @@ class SqliteStore(SqliteSummaries, SqlAnnotations, SqlOutbox, SqlTurns):
     def _claim(self, turn_id: str, owner: str, abandoned: AbandonedDrivers = NONE_ABANDONED) -> Claim:
         """Write a claim, in a transaction. If it raises, nothing was written."""
         *row, due_at = self._read_one(CLAIMED, turn_id)
-        epoch, was, seq = read_claim(turn_id, row, self._where)
-        if was and not abandoned.covers(was, epoch) and self._lives(turn_id, was):
-            raise TurnBusyError(turn_id, was)
+        epoch, last_owner, seq = read_claim(turn_id, row, self._where)
+        if last_owner and not abandoned.covers(last_owner, epoch) and self._lives(turn_id, last_owner):
+            raise TurnBusyError(turn_id, last_owner)
         items = self._waiting(turn_id)  # a damaged item raises before the turn is driven
         self._db.execute("UPDATE turns SET epoch = epoch + 1, owner = ? WHERE turn_id = ?", (owner, turn_id))
-        has_crashed = was is not None
+        has_crashed = last_owner is not None
         return Claim(turn_id, epoch + 1, seq, crashed=has_crashed, unrecorded_owner=owner, waiting=items, due_at=due_at)
 
     async def release(self, claim: Claim, *, crashed: bool = False) -> None:
