@@ -1011,6 +1011,7 @@ UUID_OF_A_RESULT: Final = "0195c2a4-7b1e-7000-8000-3c5f1d2e9a01"
         ({"type": "string", "format": "uuid"}, {}, (f'["{UUID_OF_A_RESULT}"]',), UUID_OF_A_RESULT),
         ({"type": "string"}, {"agent": Agent(name="Desk", instructions="Orders are like D-12.")}, (), "D-12"),
         ({"type": "string", "format": "date-time"}, {}, (), "2025-12-31T23:30:00Z"),
+        ({"type": "string", "format": "date-time"}, {}, (), "2026-03-01T09:00:00"),
         ({"type": "string", "format": "time"}, {"modules": (module_with(CLOSES=clock_time(21, 30)),)}, (), "21:30:00"),
         ({"type": "string"}, {"values": {"order": st.just("E5")}}, (), "E5"),
         ({"type": "string"}, {"values": {"cancel.order": st.just("E6")}}, (), "E6"),

@@ -44,7 +44,7 @@ _LONGEST: Final = 3
 _FEW: Final = 13
 _NOTHING_CHOSEN: Final[ChosenValues] = {}
 _ANY_TYPE: Final = ("string", "integer", "boolean", "null", "number", "array", "object")
-#: The form of a value. Short and few: a model repeats itself, and a test is read by people.
+#: The form of a value. Short and few: a model repeats itself, and a test is read by people. Models leave offsets out.
 _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
     "date": ("2026-01-31", "2026-02-01", "2026-02-28", "2026-03-01", "2024-02-29", "2025-12-31"),
     "date-time": (
@@ -53,6 +53,7 @@ _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
         "2026-03-29T01:30:00Z",
         "2024-02-29T00:00:00Z",
         "2025-12-31T23:30:00Z",
+        "2026-03-01T09:00:00",
     ),
     "time": ("12:00:00", "00:00:00", "23:59:59"),
     "duration": ("PT1H", "PT0S", "P1D"),
