@@ -1,12 +1,14 @@
 """Rehearsals of a desk: real tools, values of the domain, hangs, faults without an invariant, and counts."""
 
 import asyncio
+import queue
 import re
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -38,14 +40,17 @@ from turnwright import (
     Message,
     ToolContext,
     ToolError,
+    Trip,
     TurnContext,
     TurnInfo,
     TurnResult,
     approve,
     before_tool,
     external_tool,
+    input_guardrail,
     on_end,
     on_start,
+    output_guardrail,
     reject,
     tool,
 )
@@ -123,6 +128,26 @@ def test_hook_at_an_end_of_a_turn_is_named(on: "Callable[[Callable[..., Awaitabl
     desk = replace(make_desk(book, invariants=(invariant_no_note,)), agent=agent)
     with pytest.raises(CaseFailedError, match="book, hook note: invariant_no_note"):
         assert_case(desk, (Visit(replies=(asks_for(("book", {"room": "blue"})),)),))
+
+
+def test_texts_of_results_are_answered_inside_sentences() -> None:
+    """A guardrail that looks at the beginning of an answer overlooks them."""
+
+    @output_guardrail
+    async def no_key(_: TurnContext, text: str) -> Trip | None:
+        return Trip("a key") if text.startswith("key-17") else None
+
+    def invariant_no_key_is_answered(turn: TurnResult) -> None:
+        assert "key-17" not in turn.text, turn.text
+
+    @tool(read_only=True)
+    async def find_key() -> str:
+        """Find the key."""
+        return "key-17"
+
+    agent = Agent(name="Desk", tools=("find_key",), guardrails=(no_key,))
+    desk = replace(make_desk(find_key, invariants=(invariant_no_key_is_answered,)), agent=agent)
+    assert str(fuzz_desk(desk, examples=40, seed=1).fault).endswith(": It is key-17.")
 
 
 def test_fault_that_reset_leaves_behind_names_the_tool() -> None:
@@ -642,14 +667,17 @@ def test_amounts_are_sizes_and_numbers() -> None:
     """Containers, objects and the columns of a database have them."""
     with closing(sqlite3.connect(":memory:")) as database:
         database.executescript("CREATE TABLE sales (item, cents); INSERT INTO sales VALUES ('tea', 3), ('cake', 4)")
-        module = module_with(__name__=__name__, DATABASE=database, ACCOUNTS={"ann": Account()}, OPEN=2)
-        amounts = amounts_of([module])
+        data = {"ACCOUNTS": {"ann": Account()}, "OPEN": 2, "JOBS": queue.Queue(), "LINES": deque([4])}
+        amounts = amounts_of([module_with(__name__=__name__, DATABASE=database, **data)])
     assert amounts == {
         "ACCOUNTS": 1,
         "ACCOUNTS.ann.cents": 500,
         "DATABASE.sales": 2,
         "DATABASE.sales.1": 0,
         "DATABASE.sales.2": 7,
+        "JOBS": 0,
+        "LINES": 1,
+        "LINES.0": 4,
         "OPEN": 2,
     }
 
@@ -724,6 +752,30 @@ def test_slot_that_each_error_keeps_is_a_fault(is_given_back: bool) -> None:
     report = fuzz_desk(desk, examples=40, seed=1)
     assert (report.fault is None) is is_given_back
     assert is_given_back or "and later calls only by it: 'all slots are taken'" in str(report.fault)
+
+
+def test_connection_that_each_error_takes_from_a_pool_is_a_fault() -> None:
+    """A later call waits for one until its own timeout."""
+    pool: asyncio.Queue[str] = asyncio.Queue()
+
+    def reset() -> None:
+        while not pool.empty():
+            pool.get_nowait()
+        for name in ("first", "second"):
+            pool.put_nowait(name)
+
+    @tool(timeout=20)
+    async def query(sql: str) -> None:
+        """Run a query."""
+        connection = await pool.get()
+        if sql != "select":
+            raise ToolError("only select is allowed")
+        pool.put_nowait(connection)
+
+    desk = replace(make_desk(query), reset=reset, modules=(module_with(__file__=__file__, POOL=pool),))
+    case = tuple(asks_for(("query", {"sql": sql})) for sql in ("drop", "insert", "select", "select"))
+    with pytest.raises(CaseFailedError, match=r"call00001, call00002 fails .* only by it: 'query did not finish"):
+        assert_case(desk, (Visit(replies=case),))
 
 
 @pytest.mark.slow
@@ -913,7 +965,6 @@ def invariant_no_green_room() -> None:
 
 def test_tool_that_never_started_and_silent_hook_are_warnings() -> None:
     """A tool that `prepare_tools` never offers, and a guardrail that lets everything pass."""
-    from turnwright import Trip, input_guardrail  # noqa: PLC0415 (only this test has a guardrail)
 
     @input_guardrail
     async def never(_ctx: TurnContext, _prompt: str) -> Trip | None:

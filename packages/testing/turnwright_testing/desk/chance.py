@@ -132,15 +132,18 @@ class Chance(Script):
         return call if self._random.random() < 0.5 else self._call(spec)  # noqa: PLR2004 (even chances)
 
     def _answer(self, request: ModelRequest) -> Reply:
-        """Return an answer, of the type that the request asks for."""
+        """Return an answer: of the type that the request asks for, else a text, perhaps inside a sentence."""
         random = self._random
         for spec in request.tools:
             if spec.name == OUTPUT_TOOL:
                 return asks_for(self._call(spec))
         if request.output is not None:
             return json.dumps(self._arguments.draw(request.output.schema))
-        texts = [*map(str, self._memory.values), *self._domain.texts]
-        return random.choice(texts) if texts and random.random() < _ANSWERS else "Done."
+        texts, chance = [*map(str, self._memory.values), *self._domain.texts], random.random()
+        if not texts or chance >= _ANSWERS:
+            return "Done."
+        text = random.choice(texts)
+        return text if chance < _ANSWERS / 2 else f"It is {text}."
 
     def answer(self, place: int, number: int, interrupts: Sequence[Interrupt]) -> Mapping[str, Answer]:  # noqa: ARG002 (by chance)
         """Return an answer to each interrupt."""

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import sqlite3
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import date, datetime, time
@@ -308,7 +308,7 @@ def _items(value: object, modules: Collection[str]) -> Sequence[object]:
         return [*value.keys(), *value.values()][: 2 * _MOST]
     if isinstance(value, set | frozenset):  # their order differs from process to process
         return sorted(value, key=repr)[:_MOST]
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return [*value][:_MOST]
     if is_dataclass(value) and not isinstance(value, type):
         return [getattr(value, field.name) for field in fields(value)]

@@ -1,6 +1,9 @@
 """The outside world of a desk, as far as it can be seen: the data, files and rows that its modules name."""
 
+import asyncio
+import queue
 import sqlite3
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +15,8 @@ _MOST_FILES: Final = 100
 #: How deep containers and objects are searched.
 _DEEPEST: Final = 3
 #: Containers whose items are counted.
-_CONTAINERS: Final = (list, dict, set, Mapping)
+_CONTAINERS: Final = (list, dict, set, deque, Mapping)
+_QUEUES: Final = (asyncio.Queue, queue.Queue)
 #: The beginning of a file that is a database.
 _SQLITE: Final = b"SQLite format 3"
 #: The ends of the names of files beside a database, which come and go.
@@ -57,7 +61,9 @@ def sizes_of(modules: Sequence[ModuleType], is_lasting: bool = False) -> dict[st
         if not field.startswith("__")
     ]
     measured_values = [
-        (name, item) for name, item in (*values, *inner) if not is_lasting or not isinstance(item, _CONTAINERS)
+        (name, item)
+        for name, item in (*values, *inner)
+        if not is_lasting or not isinstance(item, (*_CONTAINERS, *_QUEUES))
     ]
     return dict(_sizes(measured_values))
 
@@ -99,7 +105,7 @@ def _leaves(place: str, value: object, modules: Collection[str], depth: int) -> 
         return
     if isinstance(value, Mapping):
         items = value.items()
-    elif isinstance(value, list | tuple):
+    elif isinstance(value, list | tuple | deque):
         items = enumerate(value)
     elif type(value).__module__ in modules or (isinstance(value, type) and value.__module__ in modules):
         slots = () if isinstance(value, type) else getattr(value, "__slots__", ())
@@ -119,6 +125,8 @@ def _sizes(values: Sequence[tuple[str, object]]) -> Iterator[tuple[str, int]]:
             yield from ((f"{name}.{table}", len(rows)) for table, rows in rows_of(value, _MOST_ROWS))
         elif isinstance(value, Path):
             yield from _sizes_of_files(name, value)
+        elif isinstance(value, _QUEUES):
+            yield name, value.qsize()
         elif isinstance(value, _CONTAINERS):
             yield name, len(value) + sum(len(item) for item in _items(value) if isinstance(item, list | dict | set))
 
