@@ -65,7 +65,7 @@ _KEY: Final = re.compile(r"""["']?([A-Za-z_][\w-]*)["']?[ \t]*:(?:[ \t]|$)""")
 _NAME: Final = re.compile(r"""\s{0,3}["']?name["']?[ \t]*:(?:[ \t]|$)""")
 #: The keys of our front matters, but for `description`, which front matters of other programs have too.
 _OURS: Final = (Agent.model_fields.keys() | {OLD_STEPS, "groups"}) - {"description"}
-_NAMED: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
+_NAME_LINE: Final = re.compile(r"""(?m)^name[ \t]*:[ \t]*(\S.{0,99})""")
 # Wider than CommonMark, which does not accept a fence that is indented by four, as in lists.
 _CODE: Final = re.compile(r"\s*(?:(?:[-*+]|\d{1,9}[.)])\s+)?(?P<fence>`{3,}(?=[^`]*$)|~{3,})")
 
@@ -284,7 +284,7 @@ class _AgentBlock:
     @property
     def guessed_name(self) -> str | None:
         """The name without reading the YAML, which it may not be."""
-        guess = _NAMED.search(self.matter.text)
+        guess = _NAME_LINE.search(self.matter.text)
         return guess and guess[1].strip(" \t\"'")
 
     def read(self, limits: Limits, source: str) -> None:

@@ -71,11 +71,11 @@ def _import_output_type(spec: str) -> object:
 
 
 #: The keys with one name, and those with a list of names.
-_ONE: Final[Mapping[str, Callable[[str], object]]] = {
+_LOADERS: Final[Mapping[str, Callable[[str], object]]] = {
     "prepare_tools": _import_function,
     "output_type": _import_output_type,
 }
-_SEVERAL: Final[Mapping[str, Callable[[str], object]]] = {
+_LIST_LOADERS: Final[Mapping[str, Callable[[str], object]]] = {
     "hooks": lambda spec: import_named(spec, HooksBase),
     "guardrails": lambda spec: import_named(spec, GuardrailBase),
     "output_validators": _import_function,
@@ -84,11 +84,11 @@ _SEVERAL: Final[Mapping[str, Callable[[str], object]]] = {
 
 def resolve_code(matter: FrontMatter, values: dict[str, object]) -> None:
     """Replace the names of code in the values of a front matter by the code, or note mistakes."""
-    for key, load in _ONE.items():
+    for key, load in _LOADERS.items():
         spec = values.pop(key, None)
         for code in () if spec is None else _load_code(matter, (key,), spec, load):
             values[key] = code
-    for key, load in _SEVERAL.items():
+    for key, load in _LIST_LOADERS.items():
         if (names := values.pop(key, None)) is None:
             continue
         specs = names.split(",") if isinstance(names, str) else names

@@ -60,11 +60,11 @@ _IGNORED: Final = {
 }
 #: The keys that are model settings of ours.
 _SETTINGS: Final = ("temperature", "top_p")
-_KEPT: Final = (
+_USED_KEYS: Final = (
     *("name", "description", "mode", "model", "prompt", "tools", "permission", "disable", "steps", OLD_STEPS),
     *_SETTINGS,
 )
-_KEYS: Final = (*_KEPT, *_SHOWN, *_IGNORED)
+_KEYS: Final = (*_USED_KEYS, *_SHOWN, *_IGNORED)
 
 
 def parse_opencode_agent(text: str, source: str, *, limits: Limits = _PRESET) -> Agent | None:
@@ -204,7 +204,7 @@ class _OpencodeFile:
 
     def _drop_ignored(self, values: dict[str, object]) -> None:
         """Remove the ignored keys, and the mistakes in their values."""
-        for key in [key for key in values if key not in _KEPT]:
+        for key in [key for key in values if key not in _USED_KEYS]:
             values.pop(key)
             # A value may be a secret, so neither this message nor YAML's may quote it.
             self.matter.mistakes[:] = [mistake for mistake in self.matter.mistakes if mistake[0][:1] != (key,)]

@@ -63,7 +63,7 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
     output_options = {} if flags.output_schema is None else {"output_schema": read_schema(flags.output_schema)}
     if output_options and plan.agent.output_type is not None:
         raise ConfigError(f"--output-schema: agent {plan.agent.name!r} has an output_type of its own")
-    asked_of = plan.agent.model_copy(update=output_options)
+    agent = plan.agent.model_copy(update=output_options)
     asks = TurnOptions(
         id=flags.turn_id,
         files=parts,
@@ -75,8 +75,8 @@ def run_turn(prompt: str | None, flags: RunFlags) -> None:
 
     async def work(engine: Engine) -> TurnResult:
         if not is_followed:
-            return await engine.run(asked_of, text, **asks)
-        return await show_stream(engine.stream(asked_of, text, subagents=service.embedded, **asks))
+            return await engine.run(agent, text, **asks)
+        return await show_stream(engine.stream(agent, text, subagents=service.embedded, **asks))
 
     async def again(engine: Engine, answers: Answers) -> TurnResult:
         if not is_followed:

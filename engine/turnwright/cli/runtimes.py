@@ -216,7 +216,7 @@ class WorkersModel:
         self.name = split_name(name)[1] or name
 
     @classmethod
-    def named(cls, name: str) -> Self:
+    def with_name(cls, name: str) -> Self:
         return cls(model_named(name, None))
 
     def unsupported_settings(self, settings: "ModelSettings") -> Mapping[str, str]:  # noqa: ARG002 (the worker's model knows)

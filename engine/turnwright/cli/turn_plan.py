@@ -136,7 +136,7 @@ def plan_turn(
     if service.embedded:
         models: tuple[Model, Callable[[str], Model]] = open_models(model_id, agent, url, timeout)
     else:
-        models = WorkersModel(model_id), WorkersModel.named
+        models = WorkersModel(model_id), WorkersModel.with_name
     opening = open_engine(
         options,
         models=models,

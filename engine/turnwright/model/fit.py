@@ -111,7 +111,7 @@ def split_calls(messages: Sequence[Message], most: int) -> Sequence[Message]:
     while at < len(messages):
         count = len(messages[at].calls)
         batch = messages[at : at + 1 + count]
-        out += _MADE.of(batch, _splitter(most)) if count > most else batch
+        out += _CACHE.of(batch, _splitter(most)) if count > most else batch
         at += len(batch)
     return out
 
@@ -182,7 +182,7 @@ def _fit_more(
         if _is_silent(source) or (later and not source.text):
             continue
         has_opened = has_opened or source.role != "system"
-        message = _MADE.of([source], _as_user)[0] if later else source
+        message = _CACHE.of([source], _as_user)[0] if later else source
         if last and last[0].role != message.role:
             new += _finish_run(last, new or row.done)
             last = []
@@ -197,10 +197,10 @@ def _finish_run(run: Sequence[Message], before: Sequence[Message]) -> list[Messa
     out: list[Message] = []
     role, previous_role = run[0].role, before[-1].role if before else "system"
     if role == "user" and previous_role == "tool":
-        out += _MADE.of(run[:1], _bridge)
+        out += _CACHE.of(run[:1], _bridge)
     elif role == "assistant" and previous_role == "system":
         out.append(_BEGIN)
-    out += run if len(run) == 1 or role == "tool" else _MADE.of(run, _merge)
+    out += run if len(run) == 1 or role == "tool" else _CACHE.of(run, _merge)
     return out
 
 
@@ -229,7 +229,7 @@ def _merge(run: Sequence[Message]) -> tuple[Message, ...]:
     return (structs.replace(run[0], parts=tuple(parts)),)
 
 
-class _Made:
+class _MessageCache:
     """A cache of the messages made from other messages, for as long as all of them live."""
 
     def __init__(self) -> None:
@@ -253,7 +253,7 @@ class _Made:
         return fitted_messages
 
 
-_MADE: Final = _Made()
+_CACHE: Final = _MessageCache()
 _BEGINNINGS: Final[Mapping[tuple[bool, bool], PrefixCache[_FittedPrefix]]] = {
     (parallel, strict): PrefixCache(_FittedPrefix(), partial(_extend_prefix, parallel=parallel, strict=strict))
     for parallel, strict in ((True, True), (False, False), (False, True))

@@ -14,18 +14,18 @@ from typing import Final, Generic, NamedTuple, TypeVar
 
 from turnwright.message import Message
 
-Made = TypeVar("Made")
+Encoded = TypeVar("Encoded")
 
 
-class _Beginning(NamedTuple, Generic[Made]):
+class _Beginning(NamedTuple, Generic[Encoded]):
     """Some messages, the message behind them, and the encoded form."""
 
     behind: weakref.ref[Message]
     messages: tuple[Message, ...]
-    encoded: Made
+    encoded: Encoded
 
 
-class PrefixCache(Generic[Made]):
+class PrefixCache(Generic[Encoded]):
     """A cache of one beginning for each conversation in progress.
 
     `add` extends an encoded beginning by the messages behind it; `empty` is the encoded form of no messages. A
@@ -38,8 +38,8 @@ class PrefixCache(Generic[Made]):
 
     def __init__(
         self,
-        empty: Made,
-        add: Callable[[Made, Sequence[Message]], Made],
+        empty: Encoded,
+        add: Callable[[Encoded, Sequence[Message]], Encoded],
         *,
         is_sent: Callable[[Message], bool] = lambda _: True,
         steps: int = 1,
@@ -48,7 +48,7 @@ class PrefixCache(Generic[Made]):
         self._add: Final = add
         self._is_sent: Final = is_sent
         self._steps: Final = steps
-        self._entries: Final[dict[int, _Beginning[Made]]] = {}
+        self._entries: Final[dict[int, _Beginning[Encoded]]] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -57,7 +57,7 @@ class PrefixCache(Generic[Made]):
         """Forget all beginnings, because messages are encoded in another way from now on."""
         self._entries.clear()
 
-    def of(self, messages: tuple[Message, ...]) -> tuple[Made, tuple[Message, ...]]:
+    def of(self, messages: tuple[Message, ...]) -> tuple[Encoded, tuple[Message, ...]]:
         """Return the encoded beginning of `messages`, and the rest of them."""
         begin, end, encoding = 0, 0, self._empty
         replies = 0
@@ -84,12 +84,12 @@ class PrefixCache(Generic[Made]):
                 self._keep(messages[:end], messages[end], encoding)
         return encoding, messages[end:]
 
-    def _keep(self, messages: tuple[Message, ...], behind: Message, encoding: Made) -> None:
+    def _keep(self, messages: tuple[Message, ...], behind: Message, encoding: Encoded) -> None:
         entries, key = self._entries, id(behind)
         entries[key] = _Beginning(weakref.ref(behind, lambda _: entries.pop(key, None)), messages, encoding)
 
 
-def _begins(messages: tuple[Message, ...], entry: _Beginning[Made], number: int) -> bool:
+def _begins(messages: tuple[Message, ...], entry: _Beginning[Encoded], number: int) -> bool:
     """Whether the cached beginning of a message's id is the one before that message."""
     is_same = entry.behind() is messages[number] and len(entry.messages) == number
     return is_same and all(map(is_, entry.messages, messages))

@@ -26,9 +26,9 @@ from .protocol import (
     ToolCallDelta,
 )
 
-Said = ModelResponse | str | ModelError
+ScriptedReply = ModelResponse | str | ModelError
 #: One reply of a script: a `ModelResponse`, a text, an error to raise, or a function of the request, async or not.
-Line = Said | Callable[[ModelRequest], Said | Awaitable[Said]]
+Line = ScriptedReply | Callable[[ModelRequest], ScriptedReply | Awaitable[ScriptedReply]]
 
 _LINE_FORM: Final = "a text, a ModelResponse such as asks_for(...), a ModelError, or a function that returns one"
 
@@ -45,7 +45,7 @@ class ScriptedModel:
     def __init__(self, *lines: Line, name: str = "scripted", repeat: bool = False, stream_calls: bool = False) -> None:
         for line in lines:
             if not callable(line):
-                need_kind("a line of the script", line, Said, _LINE_FORM)
+                need_kind("a line of the script", line, ScriptedReply, _LINE_FORM)
         self.name = name
         self.requests: list[ModelRequest] = []
         self._lines = lines
@@ -71,7 +71,7 @@ class ScriptedModel:
         if callable(line):
             result = line(request)
             line = await result if inspect.isawaitable(result) else result
-            need_kind("a line of the script", line, Said, _LINE_FORM)
+            need_kind("a line of the script", line, ScriptedReply, _LINE_FORM)
         if isinstance(line, ModelError):
             raise line
         reply = (

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 _ARGUMENTS: Final = frozenset(
     {"args", "arguments", "params", "parameters", "keyword args", "keyword arguments", "other parameters"}
 )
-_OTHERS: Final = frozenset({"return", "returns", "yield", "yields", "raises", "attributes"})
+_OTHER_SECTIONS: Final = frozenset({"return", "returns", "yield", "yields", "raises", "attributes"})
 _FIELD: Final = re.compile(
     r":(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:(?P<text>.*)"
 )
@@ -78,6 +78,6 @@ def _find_style(lines: list[str], number: int) -> _Style | None:
         word = title.removesuffix(":").strip() if not is_underlined else title.strip()
         if word in _ARGUMENTS and not line[:1].isspace():
             return "numpy" if is_underlined else "google"
-        if word in _OTHERS and not line[:1].isspace():
+        if word in _OTHER_SECTIONS and not line[:1].isspace():
             return "other"
     return None

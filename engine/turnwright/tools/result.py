@@ -240,8 +240,8 @@ def _select_files(files: Sequence[FilePart]) -> tuple[tuple[FilePart, ...], list
                 f"[left out: {_label(file)}: {size:,} bytes; the limit: {MOST_FILES} files,"
                 f" {FILES_LIMIT:,} bytes in total]"
             )
-    unsaid = len(files) - len(fitting) - len(notices)
-    return tuple(fitting), [*notices, *([f"[left out: {unsaid:,} more files]"] if unsaid else [])]
+    omitted_count = len(files) - len(fitting) - len(notices)
+    return tuple(fitting), [*notices, *([f"[left out: {omitted_count:,} more files]"] if omitted_count else [])]
 
 
 def plain(value: object) -> JsonValue:

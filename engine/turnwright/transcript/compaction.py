@@ -126,7 +126,7 @@ class Size(NamedTuple):
 
 def size_of(messages: Iterable[Message]) -> Size:
     """Return the size of messages."""
-    characters = unseen = 0
+    characters = data_length = 0
     files: list[FilePart] = []
     for message in messages:
         for part in message.parts:
@@ -139,5 +139,5 @@ def size_of(messages: Iterable[Message]) -> Size:
                 files += getattr(part, "files", ())
                 # What a provider adds to its reasoning, or a tool to its text, may be far longer than the text.
                 if provider_data := getattr(part, "details", None) or getattr(part, "structured", None):
-                    unseen += len(str(provider_data))
-    return Size(characters, len(files), unseen + sum(len(file.data) for file in files))
+                    data_length += len(str(provider_data))
+    return Size(characters, len(files), data_length + sum(len(file.data) for file in files))

@@ -30,7 +30,7 @@ _PAUSED: Final = "pause_turn"
 # The most pauses of one reply. The provider pauses after about ten uses of its tools.
 _MOST_PAUSES: Final = 10
 # The events whose usage and stop reason are those of the reply. The documentation defines no counts for others.
-_TELLING: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
+_REPLY_EVENTS: Final = frozenset({"message_start", "message", "message_delta", "message_stop"})
 
 _CACHED: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 # Together the tokens of the whole prompt.
@@ -98,7 +98,7 @@ class MessageBuilder(Builder):
     def add(self, event: Mapping[str, JsonValue]) -> list[Delta]:
         """Take one event, or a whole `message`: see `Builder`."""
         kind, message, delta = event.get("type"), read_object(event.get("message")), read_object(event.get("delta"))
-        if isinstance(kind, str) and kind in _TELLING:
+        if isinstance(kind, str) and kind in _REPLY_EVENTS:
             for source in (message, delta, event):
                 usage = read_object(source.get("usage"))
                 for name in ("output_tokens", *_PROMPT):

@@ -91,7 +91,7 @@ class OrderRule:
             self._add(_GO_ON)
         return self
 
-    def begun(self) -> OpenedTurn:
+    def beginning(self) -> OpenedTurn:
         """The conversation so far, as the beginning of longer ones that continue with an assistant's message."""
         before = self._opened_turn
         content = extend_chunks(before.content, self._pieces(thought=False))
@@ -212,7 +212,7 @@ class AnthropicEncoder(RequestEncoder[Blocks]):
         encoded_messages = self._messages
         self._beginnings = PrefixCache(
             OpenedTurn(),
-            lambda turn, messages: OrderRule(turn).take(map(encoded_messages.of, messages)).begun(),
+            lambda turn, messages: OrderRule(turn).take(map(encoded_messages.of, messages)).beginning(),
             is_sent=lambda message: bool(encoded_messages.of(message).content),
             # The cached part ends behind the last reply but one.
             steps=2,

@@ -218,7 +218,7 @@ _MISSING_REASONING: Final = re.compile(
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 # Text between two characters of a secret that a reader does not see: a tag, a character reference, and anything but
 # visible ASCII.
-_UNSEEN: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
+_INVISIBLE: Final = r"(?:[^!-~]|<[^<>]{0,80}>|&#?\w{1,8};)*"
 
 
 class LimitFieldError(ModelError):
@@ -365,7 +365,7 @@ def _hide(text: str, secrets: Collection[str]) -> str:
     long_secrets = [secret for secret in secrets if len(secret) >= MIN_SECRET]
     # A secret may contain another (a header and its token), so the longest comes first.
     for secret in sorted(long_secrets, key=len, reverse=True):
-        text = re.sub(_UNSEEN.join(map(re.escape, secret)), _HIDDEN, text)
+        text = re.sub(_INVISIBLE.join(map(re.escape, secret)), _HIDDEN, text)
     return Secrets(long_secrets, mark=_HIDDEN).hide(text)
 
 

@@ -68,7 +68,7 @@ class Poster:
         self._endpoint = endpoint
         self._patience = patience
         self._transport = transport
-        self._unsaid = Secrets(secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET)
+        self._log_secrets = Secrets(secret for secret in endpoint.secrets if len(secret) >= MIN_SECRET)
         # A client is bound to the loop in which it first connected. RunVar drops it with that loop.
         self._client: RunVar[httpx.AsyncClient | None] = RunVar(f"turnwright.model.{next(_numbers)}", None)
 
@@ -105,7 +105,7 @@ class Poster:
             # Not earlier: the time to make a client is not the server's.
             wait_limits = Waiting(self._patience, where, anyio.current_time())
             # httpx and httpcore log addresses and headers, which may contain a key.
-            with anyio.fail_after(self._patience.first_byte), self._unsaid.hidden_in(*HTTP_LOGGERS):
+            with anyio.fail_after(self._patience.first_byte), self._log_secrets.hidden_in(*HTTP_LOGGERS):
                 response = await client.send(request, stream=True)
         except (httpx.ConnectTimeout, httpx.PoolTimeout) as error:
             raise ModelError(
@@ -131,7 +131,7 @@ class Poster:
                     f"{where}: {problem}. {hint}", cause=Cause.REJECTED, status=response.status_code
                 ) from error
             raise self._failure(response, problem.encode()) from error
-        answer = HttpResponse(response, unpacker, self._endpoint, wait_limits, self._unsaid)
+        answer = HttpResponse(response, unpacker, self._endpoint, wait_limits, self._log_secrets)
         if response.is_success:
             return answer
         async with answer:
@@ -219,12 +219,12 @@ class HttpResponse:
         unpacker: Unpacker,
         endpoint: Endpoint,
         waiting: Waiting,
-        unsaid: Secrets,
+        log_secrets: Secrets,
     ) -> None:
         import httpx  # noqa: PLC0415
 
         self._response = response
-        self._hidden_logs = unsaid.hidden_in(*HTTP_LOGGERS)
+        self._hidden_logs = log_secrets.hidden_in(*HTTP_LOGGERS)
         self._unpacker = unpacker
         self._endpoint = endpoint
         self._waiting = waiting

@@ -28,11 +28,11 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|[smhd])")
 _LENGTHS: Final = re.compile(rf"(?:{_LENGTH.pattern})+")
 
-_SPOKEN_UNIT: Final = r"milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d"
-_SPOKEN: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({_SPOKEN_UNIT})(?![a-z])", re.IGNORECASE)
-_ASKED: Final = re.compile(
+_DURATION_UNIT: Final = r"milliseconds?|ms|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d"
+_DURATION: Final = re.compile(rf"(\d+(?:\.\d+)?)\s*({_DURATION_UNIT})(?![a-z])", re.IGNORECASE)
+_ADVICE: Final = re.compile(
     r"\b(?:try again|retry|wait)(?:\s+(?:again|in|after|for|at least))*\s+"
-    rf"((?:\d+(?:\.\d+)?\s*(?:{_SPOKEN_UNIT})(?![a-z])[\s,]*(?:and\s+)?)+)",
+    rf"((?:\d+(?:\.\d+)?\s*(?:{_DURATION_UNIT})(?![a-z])[\s,]*(?:and\s+)?)+)",
     re.IGNORECASE,
 )
 
@@ -79,11 +79,11 @@ def length_of(text: str) -> float | None:
 
 def wait_in_words(words: str) -> float | None:
     """Parse the wait in a sentence such as `Please try again in 1m12.5s.` or `Please retry after 6 seconds.`"""
-    match = _ASKED.search(words)
+    match = _ADVICE.search(words)
     if match is None:
         return None
     # The first letter identifies the unit, except for the two with an m.
-    return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _SPOKEN.findall(match[1])))
+    return _finite(sum(float(number) * _UNITS[_short(unit.lower())] for number, unit in _DURATION.findall(match[1])))
 
 
 def _short(unit: str) -> str:

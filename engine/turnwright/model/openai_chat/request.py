@@ -107,7 +107,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
         self._may_rename = may_rename
         self._row = _Row(self._messages, self.capabilities)
         # The last reply may be the `BRIDGE` before a message for one call only; the next request has neither.
-        self._beginnings = PrefixCache(_Begun(), self._row.add, is_sent=self._row.is_sent, steps=2)
+        self._beginnings = PrefixCache(_Beginning(), self._row.add, is_sent=self._row.is_sent, steps=2)
 
     def encode(self, request: ModelRequest) -> bytes:
         """Make the JSON body that asks for a streamed reply to `request`.
@@ -156,7 +156,7 @@ class OpenAIEncoder(RequestEncoder[tuple[bytes, bytes]]):
         return map_chat_settings(settings, self.capabilities)
 
 
-class _Begun(NamedTuple):
+class _Beginning(NamedTuple):
     """The beginning of a conversation: its messages, each with a comma, and the files of the last batch."""
 
     chunks: tuple[bytes, ...] = ()
@@ -171,9 +171,9 @@ class _Row:
     def is_sent(self, message: Message) -> bool:
         return bool(self.encodings.of(message)[0])
 
-    def add(self, beginning: _Begun, messages: Sequence[Message]) -> _Begun:
+    def add(self, beginning: _Beginning, messages: Sequence[Message]) -> _Beginning:
         row, files = self._encode_messages(beginning.files, messages)
-        return _Begun(
+        return _Beginning(
             extend_chunks(beginning.chunks, [piece for message in row for piece in (message, b",")]), tuple(files)
         )
 

@@ -65,7 +65,7 @@ class OutputItem:
         return {"id": self.id, "call_id": self.call_id}.get(name, self.kind)
 
     @property
-    def said(self) -> str:
+    def readable(self) -> str:
         """The text of a message, refusals included; the readable reasoning, with a blank line between its parts."""
         return (BLANK_LINE if self.kind == REASONING else "").join(str(part) for part in self._parts.values())
 
@@ -95,7 +95,7 @@ class OutputItem:
         """Replace all parts by their complete form, unless that is empty. Returns the new readable text."""
         if not whole or len(self._parts) <= 1:
             return self._part(None).complete(whole) if whole else ""
-        text, whole = self.said, mend(whole)
+        text, whole = self.readable, mend(whole)
         if whole == text:
             return ""
         self._parts = {0: Pieces(self._meter)}

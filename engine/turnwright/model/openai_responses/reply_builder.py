@@ -158,7 +158,7 @@ class ResponseBuilder(Builder):
         )
 
     def _join_texts(self, kind: str) -> str:
-        return BLANK_LINE.join(text for item in self._items if item.kind == kind and (text := item.said))
+        return BLANK_LINE.join(text for item in self._items if item.kind == kind and (text := item.readable))
 
     def _finish(self) -> Finish:
         if not self._reason and self._status != "incomplete":
@@ -172,7 +172,7 @@ class ResponseBuilder(Builder):
                 yield from (ITEM for entry in entries([item.raw], partners=partners) if is_sent(entry))
             elif item.is_call:
                 yield CALL
-            elif item.kind == MESSAGE and (text := item.said):
+            elif item.kind == MESSAGE and (text := item.readable):
                 yield len(text), item.phase
 
     def _annotations(self) -> Iterator[Mapping[str, JsonValue]]:
@@ -396,7 +396,7 @@ def _is_another(output_item: OutputItem, item: Mapping[str, JsonValue], *, done:
     if output_item.raw is not None:
         return item != output_item.raw
     if output_item.kind == MESSAGE and output_item.done:
-        return "".join(texts_of(item.get("content"))) != output_item.said
+        return "".join(texts_of(item.get("content"))) != output_item.readable
     return output_item.done or (output_item.is_added and not output_item.empty)
 
 

@@ -51,12 +51,12 @@ def pydantic_ai_model(
     missing key, and settings that the request itself sets.
     """
     try:
-        from .adapter import PydanticAIModel, made_of  # noqa: PLC0415 (an extra)
+        from .adapter import PydanticAIModel, build_model  # noqa: PLC0415 (an extra)
     except ImportError as error:
         hint = "install it with: pip install 'turnwright[pydantic-ai]'"
         raise ConfigError(f"pydantic-ai cannot be used here ({error}): {hint}") from error
     return PydanticAIModel(
-        made_of(model),
+        build_model(model),
         settings=settings,
         capabilities=capabilities,
         name=name or (model if isinstance(model, str) else None),

@@ -30,7 +30,7 @@ from turnwright.privacy.secrets import HTTP_LOGGERS, Secrets
 from turnwright_states import Finish
 
 from .errors import failure
-from .reply import Hearing, reply_of, whole_reply
+from .reply import PartListener, reply_of, whole_reply
 from .request import has_output_tool, map_pydantic_settings, messages_of, models_behind, parameters_of
 
 _LOG = logging.getLogger(__name__)
@@ -101,7 +101,7 @@ class PydanticAIModel:
         self._settings |= _disable_retries(self.name, model)
         self._can_stream = all(map(_can_stream, models_behind(model)))
         self._secrets = frozenset(_secrets(model, self._settings))
-        self._unsaid = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
+        self._log_secrets = Secrets(secret for secret in self._secrets if len(secret) >= MIN_SECRET)
 
     def __repr__(self) -> str:
         return f"PydanticAIModel({self.name!r})"
@@ -142,7 +142,7 @@ class PydanticAIModel:
         A model that cannot stream returns its reply at once. Cancellation closes the connection. Raises `ModelError`,
         with its cause and any partial reply, for every failure.
         """
-        hearing = Hearing()
+        listener = PartListener()
         stream: StreamedResponse | None = None
         start, first = time.perf_counter(), None
         clock = read_timeout()
@@ -156,17 +156,17 @@ class PydanticAIModel:
                     events = aiter(stream)
                     while True:
                         now = clock.now()
-                        with clock.until(now + wait_limits.limit(now, progress=hearing.progress, whole=False)):
+                        with clock.until(now + wait_limits.limit(now, progress=listener.progress, whole=False)):
                             event = await anext(events, None)
                         if event is None:
                             break
                         if first is None:
                             first = time.perf_counter() - start
-                        for delta in hearing.take(event):
+                        for delta in listener.take(event):
                             yield delta
                     response = stream.get()
             reply = self._check_reply(whole_reply(response, first), request, stream)
-            for delta in hearing.rest(reply):
+            for delta in listener.rest(reply):
                 yield delta
             yield reply
         except ReadTimedOutError as late:
@@ -205,7 +205,7 @@ class PydanticAIModel:
         messages = self._model.prepare_messages(messages_of(fitted_messages), parameters)
         settings = self._settings_for(request)
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._unsaid.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
+            stack.enter_context(self._log_secrets.hidden_in(*HTTP_LOGGERS, *_LOGGERS))
             answer: StreamedResponse | PydanticResponse | None = None
             if self._can_stream:
                 # An adapter of pydantic-ai that cannot stream raises this before it sends anything.
@@ -248,7 +248,7 @@ class PydanticAIModel:
         return cast("ModelSettings", settings)
 
 
-def made_of(model: Model | str) -> Model:
+def build_model(model: Model | str) -> Model:
     """Return the model of this name. Raises `ConfigError` if pydantic-ai cannot make it."""
     if isinstance(model, Model):
         return model

@@ -19,7 +19,7 @@ from turnwright.model.protocol import ModelError, ModelResponse
 from turnwright_states import Cause
 
 # Classes of pydantic-ai that say more than a status, with the names that `failure` knows.
-_NAMED: Final[tuple[tuple[type[exceptions.ModelAPIError], str], ...]] = (
+_NAMES: Final[tuple[tuple[type[exceptions.ModelAPIError], str], ...]] = (
     (exceptions.ModelContextWindowExceededError, "context_length_exceeded"),
     (exceptions.ModelQuotaExceededError, "insufficient_quota"),
     (exceptions.ModelRateLimitError, "rate_limit_exceeded"),
@@ -118,7 +118,7 @@ def _cause(error: Exception, *, has_begun: bool) -> Cause | None:
     """Return the cause that an error's class means; None if its body says more, or the class is unknown."""
     if isinstance(error, exceptions.ModelServerError):
         return Cause.SERVER_ERROR
-    is_named = isinstance(error, tuple(kind for kind, _ in _NAMED))
+    is_named = isinstance(error, tuple(kind for kind, _ in _NAMES))
     names = set() if is_named else set(_classes(error))
     tests: tuple[tuple[Callable[[], bool], Cause], ...] = (
         (lambda: isinstance(error, exceptions.ContentFilterError), Cause.CONTENT_FILTER),
@@ -176,7 +176,7 @@ def _headers(error: Exception) -> dict[str, str]:
 def _body(error: Exception) -> bytes:
     """Return the error's body, and pydantic-ai's names for the error."""
     body = next((value for name in ("body", "details", "response") if (value := getattr(error, name, None))), None)
-    candidates: list[object] = [next((name for kind, name in _NAMED if isinstance(error, kind)), None)]
+    candidates: list[object] = [next((name for kind, name in _NAMES if isinstance(error, kind)), None)]
     candidates += [getattr(error, "provider_error_code", None), getattr(error, "provider_error_type", None)]
     if isinstance(body, str):
         with suppress(ValueError):

@@ -50,7 +50,7 @@ class _Call(NamedTuple):
             yield ToolCallDelta(self.number, self.tool, text)
 
 
-class Hearing:
+class PartListener:
     """Reads the events of one response as they come, and then the response."""
 
     def __init__(self) -> None:

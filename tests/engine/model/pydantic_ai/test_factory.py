@@ -49,7 +49,7 @@ from turnwright.model import (
 )
 from turnwright.model.http.text_buffer import MAX_ARGUMENTS, MAX_CALLS
 from turnwright.model.protocol import Delta
-from turnwright.model.pydantic_ai.reply import Hearing
+from turnwright.model.pydantic_ai.reply import PartListener
 from turnwright.store import SqliteStore
 from turnwright.tools.builtin import builtin_tools
 from turnwright_states import Cause, EndReason, Finish, Limits, Outcome, Usage
@@ -401,14 +401,14 @@ async def test_a_whole_reply_may_ask_for_as_many_calls_as_any(calls: int, refuse
 
 
 def test_part_restarted_at_the_same_index_is_no_progress() -> None:
-    hearing = Hearing()
+    listener = PartListener()
     search = PartStartEvent(index=0, part=NativeToolCallPart("web_search", {}, tool_call_id="a"))
-    list(hearing.take(search))
-    before = hearing.progress
-    list(hearing.take(search))
-    assert hearing.progress == before
-    list(hearing.take(PartStartEvent(index=1, part=search.part)))
-    assert hearing.progress > before
+    list(listener.take(search))
+    before = listener.progress
+    list(listener.take(search))
+    assert listener.progress == before
+    list(listener.take(PartStartEvent(index=1, part=search.part)))
+    assert listener.progress > before
 
 
 async def _silent(_messages: list[ModelMessage], _info: AgentInfo) -> AsyncIterator[Said]:
