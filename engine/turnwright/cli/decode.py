@@ -11,12 +11,11 @@ from turnwright.errors import ConfigError
 from turnwright.model.http.reply_stream import ReplyStream
 from turnwright.model.providers import DECODED, find_decoder
 
+from . import codes
 from .process import echo, echo_json, open_stdin
 
 #: Bytes to read at once.
 _CHUNK: Final = 64 * 1024
-
-_USAGE_ERROR: Final = 2
 
 
 def decode(
@@ -39,7 +38,7 @@ def decode(
         provider = find_decoder(api)
     except ConfigError as error:
         echo(f"turnwright decode: {error}", err=True)
-        raise typer.Exit(_USAGE_ERROR) from None
+        raise typer.Exit(codes.USAGE) from None
     unreadable = False
     for file in files:
         try:
@@ -50,7 +49,7 @@ def decode(
         else:
             echo_json(record)
     if unreadable:
-        raise typer.Exit(_USAGE_ERROR)
+        raise typer.Exit(codes.USAGE)
 
 
 def _decode(file: str, stream: ReplyStream) -> dict[str, JsonValue]:

@@ -3,6 +3,8 @@
 import sys
 import time
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Self
 
 from rich.console import Console, Group, RenderableType
@@ -40,6 +42,7 @@ _COLORS = {
 }
 
 
+@dataclass(eq=False)
 class Display(ABC):
     """Shows every event of a turn and of its sub-agents, and at the end how the turn ended.
 
@@ -48,13 +51,12 @@ class Display(ABC):
     `verbose` adds the outcome, the figures and the path through the chart at the end.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
-        self.view = TurnView()
-        self.store = store
-        self.service = service
-        self.verbose = verbose
-        #: Whether the commands that continue the turn are shown at the end.
-        self.hints = True
+    store: str = DEFAULT_STORE
+    service: str = ""
+    verbose: bool = field(default=False, kw_only=True)
+    view: TurnView = field(default_factory=TurnView, init=False)
+    #: Whether the commands that continue the turn are shown at the end.
+    hints: bool = field(default=True, init=False)
 
     @property
     def flags(self) -> str:
@@ -90,17 +92,16 @@ class Display(ABC):
         return None
 
 
+@dataclass(eq=False)
 class JsonDisplay(Display):
     """One JSON event a line, flushed, for other programs. The last line is `turn_ended` or `paused`.
 
     Only ASCII is written, because some readers take other characters for line ends.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
-        super().__init__(store, service, verbose=verbose)
-        self._out = Output(alone=True)
-        #: The type of the last event of the turn itself.
-        self._last = ""
+    _out: Output = field(default_factory=partial(Output, alone=True), init=False)
+    #: The type of the last event of the turn itself.
+    _last: str = field(default="", init=False)
 
     def show(self, event: TurnEvent) -> None:
         view = self.view.take(event)
@@ -115,15 +116,14 @@ class JsonDisplay(Display):
             self.show(TurnPausedEvent(turn=result.id, seq=seq, interrupts=result.interrupts))
 
 
+@dataclass(eq=False)
 class PlainDisplay(Display):
     """A line for each event: for pipes, logs and dumb terminals.
 
     The lines of a sub-agent are indented below its call and begin with its name, because several may run at once.
     """
 
-    def __init__(self, store: str = DEFAULT_STORE, service: str = "", *, verbose: bool = False) -> None:
-        super().__init__(store, service, verbose=verbose)
-        self._out = Output()
+    _out: Output = field(default_factory=Output, init=False)
 
     def show(self, event: TurnEvent) -> None:
         view = self.view.take(event)
@@ -140,35 +140,28 @@ class PlainDisplay(Display):
             self._out.write(*lines)
 
 
+@dataclass(eq=False)
 class LiveDisplay(Display):
     """A screen that changes in place: finished steps scroll up, and the current one stays at the bottom.
 
     In a `chat` the prompt and the figures of each turn are left out: the person has typed the one, and knows the other.
     """
 
-    def __init__(
-        self,
-        console: Console,
-        store: str = DEFAULT_STORE,
-        service: str = "",
-        *,
-        verbose: bool = False,
-        chat: bool = False,
-    ) -> None:
-        super().__init__(store, service, verbose=verbose)
-        self._console = console
-        self._chat = chat
-        self.hints = not chat
-        self._spinner = Spinner("dots")
-        self._live: Live | None = None
-        #: The last step of each turn whose text is printed for good.
-        self._headed: dict[str, int] = {}
-        self._start = time.monotonic()
+    console: Console = field(kw_only=True)
+    chat: bool = field(default=False, kw_only=True)
+    _spinner: Spinner = field(default_factory=partial(Spinner, "dots"), init=False)
+    _live: Live | None = field(default=None, init=False)
+    #: The last step of each turn whose text is printed for good.
+    _headed: dict[str, int] = field(default_factory=dict, init=False)
+    _start: float = field(default_factory=time.monotonic, init=False)
+
+    def __post_init__(self) -> None:
+        self.hints = not self.chat
 
     def __enter__(self) -> Self:
         self._start = time.monotonic()
         # A new one each time: an old one would first erase as many lines as it had, which are other lines now.
-        self._live = Live(console=self._console, refresh_per_second=12, get_renderable=self._render, transient=True)
+        self._live = Live(console=self.console, refresh_per_second=12, get_renderable=self._render, transient=True)
         self._live.start()
         escape_prints()
         return self
@@ -208,18 +201,18 @@ class LiveDisplay(Display):
             return
         text = final_text(result, self.view.printed_text)
         if text:
-            self._console.print(_markdown(text))
+            self.console.print(_markdown(text))
         good = result.outcome in (Outcome.FINISHED, Outcome.SYNTHESIS_DONE)
-        self._console.print()
+        self.console.print()
         for number, line in enumerate(lines):
             style = "" if number or result.outcome is None else "bold green" if good else "bold yellow"
-            for row in fit_line(line, self._console.width):
-                self._console.print(style_text(row, style), no_wrap=True, crop=False, overflow="ignore")
+            for row in fit_line(line, self.console.width):
+                self.console.print(style_text(row, style), no_wrap=True, crop=False, overflow="ignore")
 
     def _print_start(self, view: TurnView, turn_start: f.TurnStarted) -> None:
         if view.path:
             self._print_head(self.view.above(view))
-        elif self._chat:
+        elif self.chat:
             return
         lines = [
             style_text(line, style="dim") for line in [headline(view, limits=self.verbose), *describe_fork(turn_start)]
@@ -230,10 +223,10 @@ class LiveDisplay(Display):
     def _print(self, view: TurnView, *renderables: RenderableType) -> None:
         """Print something for good. What a sub-agent did is indented below its name."""
         if not view.path:
-            self._console.print(*renderables, sep="\n")
+            self.console.print(*renderables, sep="\n")
             return
         block = Group(style_text(view.label, style="magenta"), *renderables)
-        self._console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
+        self.console.print(Padding(block, (0, 0, 0, len(_INDENT) * view.depth), expand=False))
 
     def _print_head(self, view: TurnView) -> None:
         head = self._head(view)
@@ -252,7 +245,7 @@ class LiveDisplay(Display):
             return []
         self._headed[view.turn] = view.step
         head: list[RenderableType] = []
-        if view.path or not self._chat:
+        if view.path or not self.chat:
             head.append(style_text(f"step {view.step} of {view.limits.cap}", style="dim"))
         if view.text:
             view.printed_text = view.text
@@ -265,9 +258,9 @@ class LiveDisplay(Display):
             return style_text("")
         seconds = f"  {time.monotonic() - self._start:.0f} s"
         line = Text.assemble((_activity(view), "bold"), seconds, (f"  {_progress(view)}", "dim"))
-        line.truncate(max(self._console.width - 2, 1), overflow="ellipsis")
+        line.truncate(max(self.console.width - 2, 1), overflow="ellipsis")
         self._spinner.update(text=line)
-        height = max(self._console.height - 8, 4)
+        height = max(self.console.height - 8, 4)
         parts: list[RenderableType] = []
         if view.text and self._headed.get(view.turn) != view.step:
             parts.append(style_text("\n".join(view.text.splitlines()[-height:])))
@@ -300,7 +293,7 @@ def choose_display(
         return JsonDisplay(store, service)
     console = Screen()
     if console.is_terminal and not console.is_dumb_terminal:
-        return LiveDisplay(console, store, service, verbose=verbose, chat=chat)
+        return LiveDisplay(store, service, console=console, verbose=verbose, chat=chat)
     return PlainDisplay(store, service, verbose=verbose)
 
 

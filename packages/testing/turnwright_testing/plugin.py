@@ -111,7 +111,7 @@ class _Report:
         try:
             write_regular(file, counts.to_json().encode())
         except OSError as error:
-            self._failed.append(f"--turnwright-rows-file: {error}")
+            self._failed.append(f"--turnwright-rows-file: {file}: {error.strerror or error}")
         else:
             command = f"turnwright diagram --format svg --coverage {shlex.quote(str(file))} > rows.svg"
             self._summary.append(f"written to {file}; to see it: {command}")
