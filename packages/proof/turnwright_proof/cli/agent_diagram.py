@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from turnwright._base.regular_files import read_regular, write_regular
+from turnwright._base.regular_files import write_regular
 from turnwright.agent import Agent
 from turnwright.cli import codes
 from turnwright.cli.options import choose_agent
@@ -16,15 +16,14 @@ from turnwright.errors import ConfigError
 from turnwright_proof.certificates.agent_chart import NO_RULES, agent_chart
 from turnwright_proof.certificates.agent_page import MARK, agent_page
 from turnwright_proof.certificates.certificate import Certificate
-from turnwright_proof.draw import to_dot, to_mermaid, to_svg, to_table
+from turnwright_proof.draw.files import read_text, stale_texts
 from turnwright_states.rules import RuleList
 
 from .certified import Issuer, rules_of
+from .diagram import Format, picture_text, report_problems, report_written
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config
-
-_MAX_BYTES = 16 * 1024 * 1024
 
 
 class AgentDrawing:
@@ -57,31 +56,21 @@ class AgentDrawing:
             self._rules[source_agent.name] = rules_of(source_agent)
         return certificates
 
-    def draw_agent(self, certificate: Certificate, form: str) -> str:
+    def draw_agent(self, certificate: Certificate, form: Format) -> str:
         """Return the picture of an agent in a format."""
         chart = agent_chart(certificate, self._rules.get(certificate.agent, NO_RULES), synthesis=self._synthesis)
-        match form:
-            case "mermaid":
-                return to_mermaid(chart.picture)
-            case "dot":
-                return to_dot(chart.picture)
-            case "svg":
-                return to_svg(to_dot(chart.picture))
-            case "table":
-                return to_table(chart.picture)
-            case _:
-                return agent_page(certificate, chart)
+        return agent_page(certificate, chart) if form is Format.PAGE else picture_text(form, chart.picture)
 
-    def print_agents(self, certificates: Mapping[str, Certificate], form: str) -> str:
+    def print_agents(self, certificates: Mapping[str, Certificate], form: Format) -> str:
         """Return the picture of one agent, or the pages of all. Raises `ConfigError` for several in one picture."""
-        if form != "page" and len(certificates) > 1:
+        if form is not Format.PAGE and len(certificates) > 1:
             names = ", ".join(certificate.agent for certificate in certificates.values())
             raise ConfigError(f"a picture in {form} shows one agent: choose one with --agent: {names}")
         return "\n".join(self.draw_agent(certificate, form) for certificate in certificates.values())
 
     def pages(self, certificates: Mapping[str, Certificate]) -> dict[str, str]:
         """Return the text of each page, by its file name."""
-        return {f"{name}.md": self.draw_agent(certificate, "page") for name, certificate in certificates.items()}
+        return {f"{name}.md": self.draw_agent(certificate, Format.PAGE) for name, certificate in certificates.items()}
 
 
 def _page_name(agent: Agent) -> str:
@@ -90,7 +79,13 @@ def _page_name(agent: Agent) -> str:
 
 
 def draw_agents(
-    drawing: AgentDrawing, source: str | None, name: str | None, *, form: str, write_to: Path | None, check: Path | None
+    drawing: AgentDrawing,
+    source: str | None,
+    name: str | None,
+    *,
+    form: Format,
+    write_to: Path | None,
+    check: Path | None,
 ) -> None:
     """Print the picture of one agent, or of all as pages, or write the pages, or check them. Exits with 1 or 2."""
     try:
@@ -108,32 +103,16 @@ def draw_agents(
 
 def _write(directory: Path, pages: Mapping[str, str]) -> None:
     directory.mkdir(parents=True, exist_ok=True)
-    stale_names = [name for name, text in pages.items() if _read(directory / name) != text]
-    for name in stale_names:
+    names = stale_texts(directory, pages)
+    for name in names:
         write_regular(directory / name, pages[name].encode())
-        echo(f"wrote {directory / name}")
-    if not stale_names:
-        echo(f"{directory} is up to date")
+    report_written(directory, names)
 
 
 def _check(directory: Path, pages: Mapping[str, str], *, whole: bool) -> None:
     """List the pages that are missing or stale, and, if the file is drawn whole, those of agents that are gone."""
-    current_texts = {name: _read(directory / name) for name in pages}
-    problems = {
-        name: "missing" if text is None else "stale" for name, text in current_texts.items() if text != pages[name]
-    }
+    problems = stale_texts(directory, pages)
     if whole and directory.is_dir():
         other_pages = sorted(path for path in directory.glob("*.md") if path.name not in pages)
-        problems |= {path.name: "of no agent" for path in other_pages if (_read(path) or "").startswith(MARK)}
-    for name, problem in problems.items():
-        echo(f"{directory / name} is {problem}")
-    if problems:
-        echo(f"to update them: the same command with --write {directory}; delete pages of no agent", err=True)
-        raise typer.Exit(codes.FAILED)
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return read_regular(path, _MAX_BYTES).decode(errors="replace").replace("\r\n", "\n")
-    except FileNotFoundError:
-        return None
+        problems |= {path.name: "of no agent" for path in other_pages if (read_text(path) or "").startswith(MARK)}
+    report_problems(directory, problems, f"the same command with --write {directory}; delete pages of no agent")

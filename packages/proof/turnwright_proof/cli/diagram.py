@@ -1,5 +1,6 @@
 """`turnwright diagram`: draws the chart, also as it is for one agent, or with the path of a turn over it."""
 
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -129,13 +130,13 @@ def diagram(
         from .agent_diagram import AgentDrawing, draw_agents  # noqa: PLC0415 (walks turns: slow to load)
 
         drawing = AgentDrawing(configuration(config), tools, hooks or (), synthesis=synthesis)
-        draw_agents(drawing, agents, agent, form=str(form or Format.PAGE), write_to=write_to, check=check)
+        draw_agents(drawing, agents, agent, form=form or Format.PAGE, write_to=write_to, check=check)
         return
     try:
         if write_to is not None:
-            _write(write_to)
+            report_written(write_to, write(write_to))
         elif check is not None:
-            _check(check)
+            report_problems(check, stale(check), f"`turnwright diagram --write {check}`")
         else:
             overlay = _turn(turn, store) if turn else None
             if coverage:
@@ -169,12 +170,13 @@ def _text(view: View, form: Format | None, overlay: Overlay | None) -> str:
             overview = extract_overview(picture)
             return overview_to_table(overview) if form is Format.TABLE else overview_to_svg(overview)
         case View.REVIEW:
-            return _picture_text(form or Format.MERMAID, overlay, fold_common_rows(picture))
+            return picture_text(form or Format.MERMAID, fold_common_rows(picture), overlay)
         case View.FULL:
-            return _picture_text(form or Format.MERMAID, overlay, picture)
+            return picture_text(form or Format.MERMAID, picture, overlay)
 
 
-def _picture_text(form: Format, overlay: Overlay | None, picture: Picture) -> str:
+def picture_text(form: Format, picture: Picture, overlay: Overlay | None = None) -> str:
+    """Return a picture of the chart in a format."""
     match form:
         case Format.MERMAID:
             return to_mermaid(picture, overlay)
@@ -200,20 +202,20 @@ def _turn(turn: str, store: str) -> Overlay:
     return turn_overlay(turn, replay_result.machine.turn, rows, path=path_words(path))
 
 
-def _write(directory: Path) -> None:
-    names = write(directory)
+def report_written(directory: Path, names: Collection[str]) -> None:
+    """List the files that were written."""
     for name in names:
         echo(f"wrote {directory / name}")
     if not names:
         echo(f"{directory} is up to date")
 
 
-def _check(directory: Path) -> None:
-    problems = stale(directory)
+def report_problems(directory: Path, problems: Mapping[str, str], remedy: str) -> None:
+    """List the files that are missing or stale. Exits with 1 if there are any."""
     for name, problem in problems.items():
         echo(f"{directory / name} is {problem}")
     if problems:
-        echo(f"to update them: `turnwright diagram --write {directory}`", err=True)
+        echo(f"to update them: {remedy}", err=True)
         raise typer.Exit(codes.FAILED)
 
 

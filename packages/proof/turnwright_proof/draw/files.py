@@ -4,6 +4,7 @@
 `.mmd` show every arrow. `turn.md` has all three.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,15 +29,18 @@ def stale(directory: Path, chart: Chart = CHART) -> dict[str, str]:
     Only tests pass another `chart`. Graphviz is not needed. Line ends are not compared, because a checkout may change
     them. Raises `OSError` for a file that cannot be read.
     """
-    texts: dict[str, str] = {}
-    for name, text in _texts(chart).items():
-        if (current_text := _read(directory / name)) != text:
-            texts[name] = "missing" if current_text is None else "stale"
+    problems = stale_texts(directory, _texts(chart))
     for view, picture in _views(chart).items():
-        drawing = _read(directory / f"{view}.svg")
+        drawing = read_text(directory / f"{view}.svg")
         if drawing is None or not is_fresh(drawing, to_dot(picture)):
-            texts[f"{view}.svg"] = "missing" if drawing is None else "stale"
-    return texts
+            problems[f"{view}.svg"] = "missing" if drawing is None else "stale"
+    return problems
+
+
+def stale_texts(directory: Path, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the files of a directory that do not have their texts: each name with `missing` or `stale`."""
+    current_texts = {name: read_text(directory / name) for name in texts}
+    return {name: "missing" if text is None else "stale" for name, text in current_texts.items() if text != texts[name]}
 
 
 def write(directory: Path, chart: Chart = CHART) -> tuple[str, ...]:
@@ -77,7 +81,7 @@ def _texts(chart: Chart) -> dict[str, str]:
     }
 
 
-def _read(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """Return the text of a file with plain line ends, or None if there is no such file."""
     try:
         text = read_regular(path, _MAX_BYTES).decode(errors="replace")
