@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from turnwright import ConfigError, ExternalTool, Interrupt, InvalidAnswerError, external_tool
 from turnwright.journal.answers import Answer, settled
+from turnwright.runtime.engine import Engine
 from turnwright_states import DECISIONS, Decision, InterruptKind
 from turnwright_states import facts as f
 
@@ -30,6 +31,11 @@ class ToolDeclaration(NamedTuple):
             description="" if self.description is None else cast("str", self.description),
             parameters=cast("Mapping[str, JsonValue]", parameters),
         )
+
+
+def external_tools(engine: Engine) -> frozenset[str]:
+    """Return the names of an engine's tools without a function, which the client runs."""
+    return frozenset(name for name, tool in engine.setup.tools.items() if isinstance(tool, ExternalTool))
 
 
 def client_tools_in(turn_start: f.TurnStarted) -> frozenset[str]:

@@ -1,7 +1,7 @@
 """The turns of a conversation, as doors start, answer and follow them. The engine drives them, not a request."""
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, Unpack
 
@@ -92,8 +92,18 @@ async def find_turn(engine: Engine, session: str, turn_id: str) -> TurnRow:
 
 async def find_open_turn(engine: Engine, session: str) -> TurnRow | None:
     """Return the turn of a session that runs or is paused, if there is one."""
-    rows = await engine.turns(session=session, live=True)
-    return next((row for row in rows if root_of(row.id) == row.id), None)
+    return next(iter(root_turns(await engine.turns(session=session, live=True))), None)
+
+
+def root_turns(rows: Iterable[TurnRow]) -> list[TurnRow]:
+    """Return the turns without those of sub-agents."""
+    return [row for row in rows if root_of(row.id) == row.id]
+
+
+def start_of(events: Sequence[StreamEvent]) -> f.TurnStarted | None:
+    """Return the first fact of a turn's events, if it is the turn's start."""
+    first = events[0].fact if events and isinstance(events[0], FactEvent) else None
+    return first if isinstance(first, f.TurnStarted) else None
 
 
 def is_paused(row: TurnRow) -> bool:
@@ -192,8 +202,8 @@ def without_waits(events: Sequence[StreamEvent], client_tools: Collection[str] =
 
     The client has `client_tools`, and those that the turn's first fact declares.
     """
-    first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-    declared_tools = client_tools_in(first) if isinstance(first, f.TurnStarted) else ()
+    turn_start = start_of(events)
+    declared_tools = () if turn_start is None else client_tools_in(turn_start)
     choose = partial(settleable, client_tools={*client_tools, *declared_tools})
     client_events = (for_client(event, choose) for event in events)
     return [event for event in client_events if event is not None]
@@ -249,8 +259,7 @@ class PausedTurn:
         self.events = [event for event in events if pause is not None and event.seq <= pause.seq]
         self.seq = 0 if pause is None else pause.seq
         self.interrupts = () if pause is None else pause.interrupts
-        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-        self.started = first if isinstance(first, f.TurnStarted) else None
+        self.started = start_of(events)
         self._answers = [
             event.fact
             for event in events

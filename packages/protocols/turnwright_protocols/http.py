@@ -154,6 +154,11 @@ class Gate:
             raise RefusedRequestError(403, "no access to this conversation: send the credentials of its user")
         return access
 
+    async def open_session(self, request: Request, conversation: str) -> tuple[str, str]:
+        """Return the user who may use a conversation, and the engine's session of it. Raises what `identify` does."""
+        user = await self.identify(request, conversation)
+        return user, owned_session(user, conversation)
+
     async def read_json(self, request: Request) -> JsonObject:
         """Return the body of a request. Raises `RefusedRequestError` unless it is one JSON object within the bounds."""
         return parse_object(await self.read_body(request, _JSON))

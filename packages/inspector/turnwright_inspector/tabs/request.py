@@ -22,6 +22,7 @@ from turnwright_inspector.http.render import json_text
 from turnwright_inspector.views.pagination import Window
 from turnwright_inspector.views.request_replay import Rebuilt, Sending
 from turnwright_inspector.views.steps import Step, name_tools
+from turnwright_inspector.views.text_diff import count_common
 from turnwright_inspector.views.turn_record import TabContext, TurnRecord
 
 _PREPARED: Final = (
@@ -119,7 +120,7 @@ def view(tab_context: TabContext) -> RequestView:
         return RequestView(step, missing="Nothing was sent to a model here.")
     request = sendings[-1].request
     tool_names = tuple(item.name for item in request.tools) or sendings[-1].tool_names
-    common = _common(rebuilt.before if before is None else before.messages, request.messages)
+    common = count_common(rebuilt.before if before is None else before.messages, request.messages)
     if before is None and common == 1 and not tab_context.history:
         common = 0  # the instructions alone
     window = Window.of(len(request.messages), _PAGE, tab_context.until)
@@ -174,7 +175,7 @@ def _differences(sendings: Sequence[Sending]) -> Iterator[str]:
     last = sendings[-1].request
     for number, sending in enumerate(sendings[:-1], start=1):
         request = sending.request
-        fewer = len(last.messages) - _common(request.messages, last.messages)
+        fewer = len(last.messages) - count_common(request.messages, last.messages)
         if fewer:
             yield f"Attempt {number} was sent without the last {fewer} of these messages: they came later."
         if request.max_tokens != last.max_tokens:
@@ -228,13 +229,3 @@ def title_of(message: Message) -> str:
         return f"{text} · {calls_text}" if text else calls_text
     files = ", ".join(part.name or part.media_type for part in message.parts if isinstance(part, FilePart))
     return text or files or ("thinking" if message.parts else "nothing")
-
-
-def _common(before: Sequence[Message], now: Sequence[Message]) -> int:
-    """Return the number of messages that both begin with."""
-    count = 0
-    for old_message, new_message in zip(before, now, strict=False):
-        if old_message != new_message:
-            break
-        count += 1
-    return count

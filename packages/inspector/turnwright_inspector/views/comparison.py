@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import groupby, takewhile, zip_longest
+from itertools import groupby, zip_longest
 from typing import Final, TypeVar
 
 from pydantic import ValidationError
@@ -15,7 +15,7 @@ from turnwright_states.payload import thaw
 
 from .pagination import Window
 from .steps import Step, StepCall, StepSummary, step_summaries
-from .text_diff import DiffLine, text_diff
+from .text_diff import DiffLine, count_common, text_diff
 
 #: Characters of a text that are compared.
 _TEXT: Final = 100_000
@@ -175,7 +175,7 @@ def _align(
 
     Where very many differ, the rest is paired as it comes: time grows with the square.
     """
-    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left_keys, right_keys, strict=False)))
+    common = count_common(left_keys, right_keys)
     yield from zip(left[:common], right[:common], strict=True)
     end = common + _ALIGNED
     matcher = SequenceMatcher(None, left_keys[common:end], right_keys[common:end], autojunk=False)

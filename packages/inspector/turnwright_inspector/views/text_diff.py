@@ -31,8 +31,8 @@ def text_diff(left: str, right: str) -> tuple[DiffLine, ...]:
     if left == right:
         return ()
     left_lines, right_lines = (redactor().hide(text).splitlines() for text in (left, right))
-    head = _common(zip(left_lines, right_lines, strict=False))
-    tail = _common(zip(reversed(left_lines[head:]), reversed(right_lines[head:]), strict=False))
+    head = count_common(left_lines, right_lines)
+    tail = count_common(reversed(left_lines[head:]), reversed(right_lines[head:]))
     inner, outer = left_lines[head : len(left_lines) - tail], right_lines[head : len(right_lines) - tail]
     cut_count = max(len(inner), len(outer)) - _MOST
     inner, outer = inner[:_MOST], outer[:_MOST]
@@ -45,9 +45,9 @@ def text_diff(left: str, right: str) -> tuple[DiffLine, ...]:
     return tuple(lines)
 
 
-def _common(pairs: Iterable[tuple[str, str]]) -> int:
-    """Return how many pairs there are before the first that differs."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+def count_common(left: Iterable[object], right: Iterable[object]) -> int:
+    """Return how many items both begin with."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
 
 
 def _lines(

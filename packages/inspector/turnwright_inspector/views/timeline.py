@@ -7,6 +7,7 @@ time. A zoom is a part of the time, and has the lanes that are in it. Times are 
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from math import floor, log10
 from typing import Final
 
 from turnwright_inspector.http.render import seconds
@@ -258,7 +259,7 @@ def _marks(scale: Scale) -> Iterator[tuple[float, str]]:
     marks = marks_of(scale.ended - scale.began)
     width = marks[1] if len(marks) > 1 else _MOST
     # Two marks that are near each other have different words.
-    decimals = max(0, -_floor_log(width)) if width < 1 else 0
+    decimals = max(0, -floor(log10(width))) if width < 1 else 0
     first = -int(-scale.began // width)
     for value in (width * number for number in range(first, first + len(marks) + 1)):
         if value <= scale.ended:
@@ -269,15 +270,6 @@ def marks_of(total: float) -> Sequence[float]:
     """Four to eight round times, from 0 on."""
     if not _LEAST < total < _MOST:
         return (0.0,)
-    size = 10.0 ** _floor_log(total / 4)
+    size = 10.0 ** floor(log10(total / 4))
     width = next(size * factor for factor in (1, 2, 5, 10) if total / (size * factor) <= 8)  # noqa: PLR2004 (see above)
     return tuple(width * number for number in range(int(total / width) + 1))
-
-
-def _floor_log(value: float) -> int:
-    exponent = 0
-    while value >= 10:  # noqa: PLR2004 (the base)
-        value, exponent = value / 10, exponent + 1
-    while value < 1:
-        value, exponent = value * 10, exponent - 1
-    return exponent

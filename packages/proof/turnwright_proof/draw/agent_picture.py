@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final
 
 from turnwright_proof.texts import describe_guard, simplify_guard
-from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.chart import ROWS, Row
 from turnwright_states.guards import WORDS
 from turnwright_states.limits import Limits
 from turnwright_states.state import OUTCOMES
@@ -16,30 +16,28 @@ from .model import Picture, TextLine, extract
 _NAMES: Final = 4
 
 
-def agent_picture(
-    rows: Collection[Row], ends: Collection[str], limits: Limits, beside: Mapping[int, str], chart: Chart = CHART
-) -> Picture:
+def agent_picture(rows: Collection[Row], ends: Collection[str], limits: Limits, beside: Mapping[int, str]) -> Picture:
     """Return the picture of an agent's turns.
 
     `rows` are the rows that its turns can take, and `ends` their endings as "outcome/reason". `beside` has words for
-    some rows, by number. Only tests pass another `chart`.
+    some rows, by number.
     """
-    whole, words, atoms = extract(chart), limit_words(limits), known_atoms(limits)
+    whole, words, atoms = extract(), limit_words(limits), known_atoms(limits)
 
-    def kept(line: TextLine) -> bool:
-        return chart.rows[line.number - 1] in rows
+    def is_taken(line: TextLine) -> bool:
+        return ROWS[line.number - 1] in rows
 
     def of_agent(line: TextLine) -> TextLine:
-        row = chart.rows[line.number - 1]
+        row = ROWS[line.number - 1]
         alone = not any(
             sibling in rows
-            for sibling in chart.rows
+            for sibling in ROWS
             if sibling is not row and (sibling.source, sibling.trigger) == (row.source, row.trigger)
         )
         guard = describe_guard(simplify_guard(row.guard, atoms), words) or ("" if alone else "otherwise")
         return replace(line, guard=guard, beside=beside.get(line.number, ""))
 
-    arrows = (replace(arrow, lines=tuple(map(of_agent, filter(kept, arrow.lines)))) for arrow in whole.arrows)
+    arrows = (replace(arrow, lines=tuple(map(of_agent, filter(is_taken, arrow.lines)))) for arrow in whole.arrows)
     drawn_arrows = tuple(arrow for arrow in arrows if arrow.lines)
     touched_states = {whole.initial}.union(*({arrow.source, arrow.dest} for arrow in drawn_arrows))
     nodes = (

@@ -185,17 +185,18 @@ def _keep_invariants(system: System, group: str) -> Iterator[Query]:
 
 
 def _query(transition: Transition, goals: Mapping[str, str], *, credit: bool = False) -> Query:
-    hypotheses = (
-        "limits",
-        name_invariants(transition.source),
-        *((name_invariants(transition.source, credit=True),) if credit else ()),
-        *transition.conditions,
-    )
     used_words = frozenset[str]().union(*map(words, goals.values()))
     defines = {name: term for name, term in transition.changed.items() if name in used_words}
+    hypotheses = _assume(transition, credit=credit)
     return Query(
         transition.name, hypotheses, tuple(goals.items()) or (("nothing changes", "true"),), defines, transition
     )
+
+
+def _assume(transition: Transition, *, credit: bool = False) -> tuple[str, ...]:
+    """Return the hypotheses about a transition: the limits, the invariants of its state, and its conditions."""
+    credit_names = (name_invariants(transition.source, credit=True),) if credit else ()
+    return ("limits", name_invariants(transition.source), *credit_names, *transition.conditions)
 
 
 def _make_ranks(state: State, values: Terms) -> list[Term]:
@@ -255,12 +256,7 @@ def _fewer(transition: Transition) -> Iterator[tuple[str, str]]:
 def _happens(system: System) -> Iterator[Query]:
     entries: dict[State, list[str]] = {state: [] for state in State if state is not _INITIAL}
     for transition in system.transitions:
-        hypotheses = (
-            "limits",
-            name_invariants(transition.source),
-            name_invariants(transition.source, credit=True),
-            *transition.conditions,
-        )
+        hypotheses = _assume(transition, credit=True)
         yield Query(f"{transition.name} can happen", hypotheses, transition=transition)
         if transition.dest is not transition.source and transition.dest in entries:
             entries[transition.dest].append(conjunction(hypotheses))
@@ -299,10 +295,9 @@ def _example(move: Move) -> Terms:
 def _claims(system: System) -> Iterator[Query]:
     for transition in system.transitions:
         for claim, text in claims_of(transition.row) if transition.row is not None else ():
-            hypotheses = ("limits", name_invariants(transition.source), *transition.conditions)
             yield Query(
                 f"{claim}: {transition.name}",
-                hypotheses,
+                _assume(transition),
                 ((claim, formula(text, transition.terms_before)),),
                 transition=transition,
             )

@@ -57,9 +57,9 @@ def each_smt_check(
     return (_check_group(group, system, all_solvers) for group in GROUPS if not only or group.name in only)
 
 
-def to_smt(group: Group, system: System = _SHIPPED) -> str:
+def to_smt(group: Group) -> str:
     """Return all queries of a group as one SMT-LIB text, the same each time."""
-    queries = list(group.queries(system))
+    queries = list(group.queries(_SHIPPED))
     bodies = [
         line
         for query in queries

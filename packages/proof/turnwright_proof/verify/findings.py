@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from turnwright_states.chart import CHART, Chart
+from turnwright_states.chart import ROWS
 from turnwright_states.reasons import REASONS_OF
 from turnwright_states.verdict import Check, Verdict
 
@@ -15,17 +15,17 @@ ENDS: Final = tuple(f"{outcome}/{reason}" for outcome, reasons in REASONS_OF.ite
 _THERE_IS: Final = frozenset({Property.ROWS, Property.ENDS})
 
 
-def findings(total: Walk, violation: ViolationError | None = None, *, chart: Chart = CHART) -> tuple[Check, ...]:
+def findings(total: Walk, violation: ViolationError | None = None) -> tuple[Check, ...]:
     """Return one check a claim, in the order of `Property`, for walks that were added up.
 
     `violation` is the fault that ended them: its claim is violated, and the claims about every path are inconclusive.
     They are also inconclusive when a walk was cut, or when there was none.
     """
     checks = [_check(claim, total, violation) for claim in Property if claim not in _THERE_IS]
-    missing_rows = tuple(row.name for row in total.untaken(chart))
+    missing_rows = tuple(row.name for row in total.untaken())
     missing_ends = tuple(end for end in ENDS if end not in total.ends)
     whole = violation is None and not total.cut and total.walks > 0
-    checks.append(_there_is(Property.ROWS, missing_rows, len(chart.rows), whole=whole))
+    checks.append(_there_is(Property.ROWS, missing_rows, len(ROWS), whole=whole))
     checks.append(_there_is(Property.ENDS, missing_ends, len(ENDS), whole=whole))
     return tuple(checks)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from turnwright_states.call import CallState
-from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.chart import Row
 from turnwright_states.inputs import (
     AbortInput,
     AnsweredInput,
@@ -58,12 +58,12 @@ class Edge(NamedTuple):
 Path = tuple[Edge, ...]
 
 
-def retrace(case: Case, events: Iterable[Input], chart: Chart = CHART) -> tuple[Path, WalkedMachine]:
+def retrace(case: Case, events: Iterable[Input]) -> tuple[Path, WalkedMachine]:
     """Feed the inputs to a new turn. Return its path, with its beginning, and its machine at the end.
 
     Raises `MachineError` if the chart has no row for an input.
     """
-    machine, _ = WalkedMachine.start(case.started, chart=chart)
+    machine, _ = WalkedMachine.start(case.started)
     path = [Edge("the turn begins", "Started", State.CHECK, tuple(machine.rows), machine.state)]
     for event in events:
         event_words, source = describe_path(event, machine.turn), machine.state

@@ -15,7 +15,7 @@ from typing import Final
 from turnwright_proof.rank import Rank, rank_of
 from turnwright_states import facts as f
 from turnwright_states.actions import Action, CallModel, CompactHistory, Conclude
-from turnwright_states.chart import CHART, Chart, Row
+from turnwright_states.chart import CHART, ROWS, Chart, Row
 from turnwright_states.errors import MachineError
 from turnwright_states.inputs import Input, OversizedInput, RequestPreparedInput, SteeredInput
 from turnwright_states.reasons import EndReason
@@ -62,9 +62,9 @@ class Walk:
         self.rows |= walk.rows
         self.model_calls = max(self.model_calls, walk.model_calls)
 
-    def untaken(self, chart: Chart = CHART) -> tuple[Row, ...]:
-        """Return the rows that no edge took."""
-        return tuple(row for row in chart.rows if row not in self.rows)
+    def untaken(self) -> tuple[Row, ...]:
+        """Return the rows of the chart that no edge took."""
+        return tuple(row for row in ROWS if row not in self.rows)
 
 
 def walk(

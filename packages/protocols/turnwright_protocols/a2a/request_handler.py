@@ -41,8 +41,8 @@ from turnwright.errors import InvalidAnswerError, TurnAlreadyEndedError, TurnNot
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import QUEUED, TurnRow
-from turnwright.tools.later import ExternalTool
 from turnwright.transcript.events import StreamEvent
+from turnwright_protocols.client_tools import external_tools
 from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
@@ -56,7 +56,6 @@ from turnwright_protocols.http import (
     Gate,
     RefusedRequestError,
     conversation_of,
-    owned_session,
     refusal_of,
     user_of,
     waiting,
@@ -90,10 +89,7 @@ class TaskHandler(RequestHandler):
         self._engine = engine
         self._agent = agent
         self._gate = gate
-        #: The engine's tools without a function, which the client runs.
-        self._client_tools = frozenset(
-            name for name, tool in engine.setup.tools.items() if isinstance(tool, ExternalTool)
-        )
+        self._client_tools = external_tools(engine)
 
     # Messages.
 
@@ -159,7 +155,7 @@ class TaskHandler(RequestHandler):
             before, earlier = _read_token(params.page_token)
             session = None
             if params.context_id:
-                session = owned_session(await self._gate.identify(request, params.context_id), params.context_id)
+                _, session = await self._gate.open_session(request, params.context_id)
             rows = await self._engine.turns(session=session, limit=_MOST_LISTED, before=before)
             listed_rows = await self._filter(rows, params, request, session)
             page = listed_rows[:size]
@@ -211,9 +207,8 @@ class TaskHandler(RequestHandler):
         row = await self._engine.store.get(task)
         if row.session is None:
             raise TurnNotFoundError(task)
-        context = conversation_of(row.session)
-        user = await self._gate.identify(request, context)
-        if owned_session(user, context) != row.session or not self._is_task(row):
+        user, session = await self._gate.open_session(request, conversation_of(row.session))
+        if session != row.session or not self._is_task(row):
             raise TurnNotFoundError(task)
         return row, user
 
@@ -279,9 +274,8 @@ class TaskHandler(RequestHandler):
         return TaskState.TASK_STATE_SUBMITTED if row.status.state is QUEUED else TaskState.TASK_STATE_WORKING
 
     async def _may_use(self, request: Request, session: str) -> bool:
-        context = conversation_of(session)
         try:
-            return owned_session(await self._gate.identify(request, context), context) == session
+            return session == (await self._gate.open_session(request, conversation_of(session)))[1]
         except RefusedRequestError:
             return False
 
@@ -331,7 +325,7 @@ class TaskHandler(RequestHandler):
     ) -> tuple[TaskEncoder, AsyncIterator[StreamEvent]]:
         """Start the task of a message, or find it: the same message again starts nothing."""
         context = message.context_id or self._digest(message)
-        session = owned_session(await self._gate.identify(request, context), context)
+        _, session = await self._gate.open_session(request, context)
         if prompt.answers is not None:
             raise InvalidParamsError("taskId: an answer needs the task that asks")
         if not prompt.text.strip() and not prompt.files:

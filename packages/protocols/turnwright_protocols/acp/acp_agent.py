@@ -18,7 +18,7 @@ from acp.stdio import stdio_streams
 
 from turnwright import ExternalTool
 from turnwright._base.background_task import background_task, spawn
-from turnwright._base.ids import new_id, root_of
+from turnwright._base.ids import new_id
 from turnwright._base.version import VERSION
 from turnwright.agent import Agent
 from turnwright.errors import ConfigError, InvalidAnswerError
@@ -26,7 +26,7 @@ from turnwright.journal.questions import words
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
 from turnwright.store import TurnRow
-from turnwright.transcript.events import FactEvent, TurnPausedEvent
+from turnwright.transcript.events import TurnPausedEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright_protocols.conversations import (
     NOT_AUTHORIZED,
@@ -41,7 +41,9 @@ from turnwright_protocols.conversations import (
     find_open_turn,
     is_paused,
     open_interrupts,
+    root_turns,
     start_in_session,
+    start_of,
 )
 from turnwright_protocols.endings import explain_end, record_end
 from turnwright_protocols.items import clean
@@ -172,9 +174,9 @@ class AcpAgent:
         rows, session = await self._open(session_id, cwd)
         for row in reversed(rows):
             encoder, events = UpdateEncoder(row.id), await self._engine.snapshot(row.id)
-            first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-            if isinstance(first, f.TurnStarted):
-                await self._send(session_id, [*user_chunks(clean(first.prompt), f"{row.id}/user-1")])
+            turn_start = start_of(events)
+            if turn_start is not None:
+                await self._send(session_id, [*user_chunks(clean(turn_start.prompt), f"{row.id}/user-1")])
             for event in events:
                 await self._send(session_id, encoder.encode(event))
         self._spawn(partial(self._offer_commands, session_id))
@@ -442,9 +444,7 @@ class AcpAgent:
         about = await self._about(session_id)
         if about is None:
             raise RequestError(_INVALID_PARAMS, "there is no such session")
-        rows = [
-            row for row in await self._engine.turns(session=session_id, limit=_MOST_TURNS) if root_of(row.id) == row.id
-        ]
+        rows = root_turns(await self._engine.turns(session=session_id, limit=_MOST_TURNS))
         mode = str(about.get("mode"))
         session = self._sessions.setdefault(
             session_id, _Session(_checked_folder(cwd), mode if mode in self._agents else self._default)
@@ -454,7 +454,7 @@ class AcpAgent:
     async def _about(self, session_id: str) -> Mapping[str, Any] | None:
         """Return what this door noted about a session with its newest turn; None for another door's."""
         rows = await self._engine.turns(session=session_id, limit=20) if session_id.isprintable() else []
-        row = next((row for row in rows if root_of(row.id) == row.id), None)
+        row = next(iter(root_turns(rows)), None)
         facts = [] if row is None else await self._engine.store.facts(row.id)
         turn_start = facts[0][1] if facts else None
         about = turn_start.metadata.get(_KEY) if isinstance(turn_start, f.TurnStarted) else None

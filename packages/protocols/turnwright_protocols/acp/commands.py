@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from turnwright._base.ids import root_of
 from turnwright._base.words import count, money
 from turnwright.errors import SessionNotFoundError, TurnBusyError
 from turnwright.runtime.engine import Engine
 from turnwright.status import describe_activity, describe_ending, describe_pause
-from turnwright_protocols.conversations import abort_turn, find_open_turn, is_paused
+from turnwright_protocols.conversations import abort_turn, find_open_turn, is_paused, root_turns
 from turnwright_states import State
 
 
@@ -32,7 +31,7 @@ _MOST_TURNS: Final = 1_000
 
 async def describe_session(engine: Engine, session: str) -> str:
     """Return the state of a conversation in a few lines."""
-    rows = [row for row in await engine.turns(session=session, limit=_MOST_TURNS) if root_of(row.id) == row.id]
+    rows = root_turns(await engine.turns(session=session, limit=_MOST_TURNS))
     if not rows:
         return "This conversation has no turns yet."
     newest, status = await engine.get(rows[0].id), rows[0].status

@@ -237,12 +237,12 @@ class ResponseEncoder:
         else:
             yield self._part("response.reasoning_text.delta", place, delta=delta)
 
-    def _end_text(self, message: str, kind: i.Kind, status: str = "completed") -> Events:
+    def _end_text(self, message: str, kind: i.Kind) -> Events:
         place = self._open.pop((message, kind), None)
         if place is None:
             return
         item, part = self._output[place], self._content(place)
-        item["status"] = status
+        item["status"] = "completed"
         if kind == "text":
             yield self._part("response.output_text.done", place, text=part["text"], logprobs=[])
             yield self._part("response.content_part.done", place, part={**part})

@@ -32,6 +32,7 @@ from turnwright_protocols.conversations import (
     agents_by_name,
     answer_turn,
     events_for_client,
+    start_of,
     without_waits,
 )
 from turnwright_protocols.http import (
@@ -280,8 +281,8 @@ class _Responses:
         turn, seq = parse_id(identifier)
         row = await self._engine.store.get(turn)
         events = await self._engine.snapshot(turn)
-        first = events[0].fact if events and isinstance(events[0], FactEvent) else None
-        if not isinstance(first, f.TurnStarted):
+        first = start_of(events)
+        if first is None:
             raise TurnNotFoundError(turn)
         events = without_waits(events)
         about = first.metadata.get(_KEY)

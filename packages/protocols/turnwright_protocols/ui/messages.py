@@ -4,11 +4,10 @@ from collections.abc import Collection, Iterable, Sequence
 
 from pydantic import JsonValue
 
-from turnwright._base.ids import root_of
 from turnwright.message import FilePart
 from turnwright.runtime.engine import Engine
 from turnwright.transcript.events import FactEvent, TurnEndedEvent, TurnEvent, TurnPausedEvent, content_size
-from turnwright_protocols.conversations import without_waits
+from turnwright_protocols.conversations import root_turns, without_waits
 from turnwright_protocols.items import clean
 from turnwright_states import facts as f
 
@@ -39,12 +38,11 @@ async def chat_messages(
     What another open turn streams now is left out: a client that reconnects receives it from its beginning.
     """
     messages: list[Chunk] = []
-    for row in reversed(await engine.turns(session=session, limit=_MOST_TURNS)):
-        if root_of(row.id) == row.id:
-            events = without_waits(await engine.snapshot(row.id), client_tools)
-            rests = bool(events) and isinstance(events[-1], TurnEndedEvent | TurnPausedEvent)
-            of_turn = turn_messages(row.id, events, reasoning=reasoning, client_tools=client_tools)
-            messages += of_turn if rests else of_turn[:-1]
+    for row in reversed(root_turns(await engine.turns(session=session, limit=_MOST_TURNS))):
+        events = without_waits(await engine.snapshot(row.id), client_tools)
+        rests = bool(events) and isinstance(events[-1], TurnEndedEvent | TurnPausedEvent)
+        of_turn = turn_messages(row.id, events, reasoning=reasoning, client_tools=client_tools)
+        messages += of_turn if rests else of_turn[:-1]
     return messages
 
 

@@ -13,9 +13,8 @@ from turnwright.agent import Agent
 from turnwright.context import DepsT
 from turnwright.runtime.engine import Engine
 from turnwright.runtime.handle import TurnHandle
-from turnwright.tools.later import ExternalTool
 from turnwright.transcript.events import StreamEvent, TurnPausedEvent
-from turnwright_protocols.client_tools import give_results, need_result
+from turnwright_protocols.client_tools import external_tools, give_results, need_result
 from turnwright_protocols.conversations import (
     PausedTurn,
     abort_turn,
@@ -39,7 +38,6 @@ from turnwright_protocols.http import (
     choose_agent,
     declare_tools,
     encode_stream,
-    owned_session,
     to_sse,
 )
 
@@ -104,16 +102,12 @@ class _Chat:
         self._gate = gate
         self._resets = resets
         self._reasoning = reasoning
-        #: The engine's tools without a function, which the page runs.
-        self._client_tools = frozenset(
-            name for name, tool in engine.setup.tools.items() if isinstance(tool, ExternalTool)
-        )
+        self._client_tools = external_tools(engine)
 
     async def post(self, request: Request) -> Response:
         """Start a turn, or answer the paused one, and stream what follows."""
         chat = read_request(await self._gate.read_json(request))
-        user = await self._gate.identify(request, chat.session)
-        session = owned_session(user, chat.session)
+        user, session = await self._gate.open_session(request, chat.session)
         if chat.answers or chat.results:
             return await self._answer(session, chat, user)
         answer = await self._as_answer(session, chat)
@@ -129,7 +123,7 @@ class _Chat:
 
     async def reconnect(self, request: Request) -> Response:
         """Stream the message of the turn from its beginning, unless it asks: the SDK's client builds it again."""
-        user, session = await self._session(request)
+        user, session = await self._gate.open_session(request, str(request.path_params["chat"]))
         row = await find_open_turn(self._engine, session)
         events = [] if row is None else await self._events(row.id)
         if row is None or (is_paused(row) and isinstance(events[-1], TurnPausedEvent)):
@@ -144,7 +138,7 @@ class _Chat:
 
     async def messages(self, request: Request) -> Response:
         """Return the messages of the chat."""
-        _, session = await self._session(request)
+        _, session = await self._gate.open_session(request, str(request.path_params["chat"]))
         return JSONResponse(
             await chat_messages(self._engine, session, reasoning=self._reasoning, client_tools=self._client_tools),
             headers={"cache-control": "no-store"},
@@ -152,16 +146,11 @@ class _Chat:
 
     async def stop(self, request: Request) -> Response:
         """Abort the running turn, or end the paused one."""
-        _, session = await self._session(request)
+        _, session = await self._gate.open_session(request, str(request.path_params["chat"]))
         row = await find_open_turn(self._engine, session)
         if row is not None:
             await abort_turn(self._engine, row.id)
         return Response(status_code=204)
-
-    async def _session(self, request: Request) -> tuple[str, str]:
-        chat = str(request.path_params["chat"])
-        user = await self._gate.identify(request, chat)
-        return user, owned_session(user, chat)
 
     async def _as_answer(self, session: str, chat: ChatRequest) -> ChatRequest | None:
         """Return a message as the answer to the only open question, if it is one."""
