@@ -108,20 +108,20 @@ class _Detector:
 
     def _take(self, rounds: Sequence[list[AuditCall]]) -> None:
         calls: list[Round] = []
-        rounds_seen: set[Round] = set()
+        earlier_rounds: set[Round] = set()
         exact = _Results()
         for at, batch in enumerate(rounds):
-            round_made = make_round([(call.name, call.key) for call in batch])
-            if round_made is None:
+            current_round = make_round([(call.name, call.key) for call in batch])
+            if current_round is None:
                 continue
-            calls.append(round_made)
-            if round_made in rounds_seen:
+            calls.append(current_round)
+            if current_round in earlier_rounds:
                 for threshold in THRESHOLDS:
                     if looping(tuple(calls[-LONGEST_PERIOD * threshold :]), threshold):
                         self._act("calls", threshold, at)
                         if threshold == REPORTED:
                             self.periods[at] = _period(calls, threshold)
-            rounds_seen.add(round_made)
+            earlier_rounds.add(current_round)
             for threshold in exact.take(batch):
                 self._act("results", threshold, at)
                 if threshold == REPORTED:
@@ -137,33 +137,33 @@ class _Results:
     def __init__(self) -> None:
         self._batches: list[list[AuditCall]] = []
         self._rounds: list[Round | None] = []
-        self._seen_rounds: set[Round] = set()
+        self._earlier_rounds: set[Round] = set()
 
     def take(self, batch: list[AuditCall]) -> Iterator[int]:
         """Yield the thresholds at which this round closes a loop."""
         batch = [call for call in batch if call.status != "denied"]
-        round_made = make_round([(call.name, call.key) for call in batch])
-        if round_made is None:
+        current_round = make_round([(call.name, call.key) for call in batch])
+        if current_round is None:
             return
         self._batches.append(batch)
         self._rounds.append(None)
-        if round_made in self._seen_rounds:
+        if current_round in self._earlier_rounds:
             for threshold in THRESHOLDS:
                 if looping(self._latest(LONGEST_PERIOD * threshold), threshold):
                     yield threshold
-        self._seen_rounds.add(round_made)
+        self._earlier_rounds.add(current_round)
 
     def _latest(self, count: int) -> tuple[Round, ...]:
         begin = max(len(self._rounds) - count, 0)
         return tuple(self._round(at) for at in range(begin, len(self._rounds)))
 
     def _round(self, at: int) -> Round:
-        round_made = self._rounds[at]
-        if round_made is None:
-            round_made = make_round([(call.name, call.key + call.result) for call in self._batches[at]])
-            assert round_made is not None  # noqa: S101 (the batch has calls)
-            self._rounds[at] = round_made
-        return round_made
+        current_round = self._rounds[at]
+        if current_round is None:
+            current_round = make_round([(call.name, call.key + call.result) for call in self._batches[at]])
+            assert current_round is not None  # noqa: S101 (the batch has calls)
+            self._rounds[at] = current_round
+        return current_round
 
 
 def _period(rounds: list[Round], threshold: int) -> int:

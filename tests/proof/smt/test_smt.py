@@ -207,7 +207,7 @@ HARD: Final = """(set-logic QF_NIA)
 
 def test_solver_without_time_returns_unknown() -> None:
     for solver in (Z3(import_module("z3"), 0.05), Cvc5(import_module("cvc5"), 0.05)):
-        assert solver.solve(HARD).said == "unknown"
+        assert solver.solve(HARD).verdict == "unknown"
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -257,7 +257,7 @@ def test_translation_agrees_with_python(values: dict[str, int]) -> None:
     lines += [f"(assert (= {name} {smt(value)}))" for name, value in values.items()]
     same = [f"(= {value_of('', text, terms).number} {smt(evaluate(text, values))})" for text in TEXTS]
     lines += [f"(assert (not (and {' '.join(same)})))", "(check-sat)"]
-    assert both()[0].solve("\n".join(lines)).said == "unsat"
+    assert both()[0].solve("\n".join(lines)).verdict == "unsat"
 
 
 def smt(value: int) -> str:

@@ -163,9 +163,9 @@ class _Reading:
     def _call(self, name: str, line: int, call: TrajectoryCall, result: TrajectoryResult | None) -> StepCall:
         notes = notes_of(result)
         raw = call.call_notes.arguments_raw or ""
-        call_made = f.CallMade(id=name, name=call.function_name, arguments=call.arguments, raw=raw)
+        call_fact = f.CallMade(id=name, name=call.function_name, arguments=call.arguments, raw=raw)
         inner = inner_of(result, self._numbers)
-        step_call = StepCall(call_made, NO_RESULT, child=None if inner is None else str(inner), timed=False)
+        step_call = StepCall(call_fact, NO_RESULT, child=None if inner is None else str(inner), timed=False)
         if result is not None:
             step_call.status = STATUSES.get(notes.status or "", RECORDED)
             step_call.result_fact = f.CallSettled(

@@ -110,7 +110,7 @@ class _Standing:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _CachedTurn:
     """A cached turn: its facts, their replay, and its state at the last shown places.
 
     `creation` says which turn it is: an id can be used again.
@@ -119,7 +119,7 @@ class _Kept:
     creation: tuple[int, float]
     journal: Journal = ()
     replayed: Replayed | None = None
-    stood: OrderedDict[int, _Standing] = field(default_factory=OrderedDict)
+    standings: OrderedDict[int, _Standing] = field(default_factory=OrderedDict)
     reading: anyio.Lock = field(default_factory=anyio.Lock)
 
 
@@ -131,7 +131,7 @@ class Turns:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._cached: OrderedDict[str, _Kept] = OrderedDict()
+        self._cached: OrderedDict[str, _CachedTurn] = OrderedDict()
 
     async def read(self, turn_id: str, at: int | None = None) -> TurnRecord:
         """Read a turn in its state after the fact `at`, or at the nearest place before it.
@@ -147,18 +147,18 @@ class Turns:
                 journal = (*cache_entry.journal, *new)
                 cache_entry.replayed = await anyio.to_thread.run_sync(replay, journal)
                 cache_entry.journal = journal
-                cache_entry.stood.clear()
+                cache_entry.standings.clear()
             facts, replay_result = cache_entry.journal, cache_entry.replayed
             turn_start = first_fact(turn_id, facts)
             places = _places(replay_result, len(facts))
             place = max((candidate for candidate in places if at is None or candidate <= at), default=places[0])
-            if place not in cache_entry.stood:
-                cache_entry.stood[place] = await anyio.to_thread.run_sync(
+            if place not in cache_entry.standings:
+                cache_entry.standings[place] = await anyio.to_thread.run_sync(
                     _find_standing, turn_id, facts, replay_result, place
                 )
-            standing = cache_entry.stood[place]
-            while len(cache_entry.stood) > _PLACES:
-                cache_entry.stood.popitem(last=False)
+            standing = cache_entry.standings[place]
+            while len(cache_entry.standings) > _PLACES:
+                cache_entry.standings.popitem(last=False)
         return TurnRecord(
             row=row,
             at=standing.at,
@@ -173,10 +173,10 @@ class Turns:
             steps=standing.steps,
         )
 
-    def _of(self, row: TurnRow) -> _Kept:
+    def _of(self, row: TurnRow) -> _CachedTurn:
         creation, cache_entry = (row.number, row.created_at), self._cached.get(row.id)
         if cache_entry is None or cache_entry.creation != creation:
-            cache_entry = self._cached[row.id] = _Kept(creation)
+            cache_entry = self._cached[row.id] = _CachedTurn(creation)
         self._cached.move_to_end(row.id)
         while len(self._cached) > _TURNS:
             self._cached.popitem(last=False)

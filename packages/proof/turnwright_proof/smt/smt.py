@@ -108,7 +108,7 @@ def _check_group(group: Group, system: System, solvers: Sequence[Solver]) -> Che
         for solver in solvers:
             answer = solver.solve(script)
             seconds_by_solver[solver.name] += answer.seconds
-            verdicts[solver.name] = answer.said
+            verdicts[solver.name] = answer.verdict
         if set(verdicts.values()) != {query.expected}:
             return _make_failed_check(group, query, verdicts, solvers[0])
     times = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in seconds_by_solver.items())
@@ -136,12 +136,12 @@ def _witness(query: Query, solver: Solver) -> tuple[str, ...]:
     for goal in query.goals:
         failing = query._replace(goals=(goal,))
         answer = solver.solve(_script(failing), names)
-        if answer.said != "sat":
+        if answer.verdict != "sat":
             continue
         for most in _SMALL:
             small = [f"(assert (<= (- {most}) {name} {most}))" for name in names if "Int" in declare(name)]
             small_answer = solver.solve(_script(failing, *small), names)
-            if small_answer.said == "sat":
+            if small_answer.verdict == "sat":
                 answer = small_answer
                 break
         return (f"not: {goal[0]}", *_words_of(query.transition, answer.values))

@@ -17,7 +17,7 @@ Importer = Callable[[str], ModuleType]
 class Answer(NamedTuple):
     """The answer of a solver: `sat`, `unsat` or `unknown`, the seconds that it took, and the values if it is `sat`."""
 
-    said: str
+    verdict: str
     seconds: float
     values: Mapping[str, int] = {}
 

@@ -77,15 +77,15 @@ class Survey:
 
     def _add(self, choice: Choice) -> None:
         self.case_count += 1
-        row_taken = choice.taken
-        if row_taken is None:
+        placed_row = choice.taken
+        if placed_row is None:
             return
-        self.taken_rows.add(row_taken)
-        for guard in self.needs[row_taken]:
+        self.taken_rows.add(placed_row)
+        for guard in self.needs[placed_row]:
             if not guard.holds(choice.counters):
-                self.overspent.setdefault((row_taken, f"is taken even if not: {describe_guard(guard)}"), choice.shown)
-        if wrong := _untrue(row_taken.row, choice.counters):
-            self.untrue.setdefault((row_taken, wrong), choice.shown)
+                self.overspent.setdefault((placed_row, f"is taken even if not: {describe_guard(guard)}"), choice.shown)
+        if wrong := _untrue(placed_row.row, choice.counters):
+            self.untrue.setdefault((placed_row, wrong), choice.shown)
 
 
 class Table(NamedTuple):

@@ -31,9 +31,9 @@ class Joined(Generic[T]):
         conversation = None
         for number, key in enumerate(keys, 1):
             digest = hash((digest, key))
-            conversation_found = self._replied.get(digest) or self._unanswered.pop(digest, None)
-            if conversation_found is not None:
-                conversation, known_count = conversation_found, number
+            match = self._replied.get(digest) or self._unanswered.pop(digest, None)
+            if match is not None:
+                conversation, known_count = match, number
         return Known(conversation, known_count, digest)
 
     def keep(self, conversation: T, digest: int, reply: Iterable[Hashable] = ()) -> None:
