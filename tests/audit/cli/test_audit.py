@@ -312,6 +312,15 @@ def test_rules_are_a_table_with_the_runs_that_failed(runs: Path, rules: Path, tm
     assert "<h2>Rules</h2><p>1 run of 2 breaks a rule; 1 of them failed" in page.read_text()
 
 
+def test_rules_name_no_share_of_the_failures_without_a_failure(runs: Path, rules: Path, tmp_path: Path) -> None:
+    labels = tmp_path / "labels.csv"
+    labels.write_text("run,success\none,true\ntwo,true\n")
+    page = tmp_path / "page.html"
+    result = run(runs, "--rules", rules, "--outcomes", labels, "--html", page, "--jobs", "1")
+    assert "  1 run of 2 breaks a rule\n" in result.stdout
+    assert "<h2>Rules</h2><p>1 run of 2 breaks a rule.</p>" in page.read_text()
+
+
 def test_rules_are_in_the_json_of_runs_and_of_the_summary(runs: Path, rules: Path) -> None:
     """A rule that is named as a secret is shown."""
     first, second, summary = lines(run(runs, "--rules", rules, "--json"))

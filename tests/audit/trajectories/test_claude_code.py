@@ -294,6 +294,16 @@ def test_sub_agent_in_session_and_file_counts_once(tmp_path: Path) -> None:
     assert (inner, outer) == (1, alone - 1)
 
 
+def test_unreadable_call_is_counted_beside_the_reason_to_stop() -> None:
+    session = Session()
+    session.user("Hi")
+    session.reply("msg_1", {"type": "tool_use", "id": "toolu_1", "input": {}}, text("Done."))
+    session.records[-1]["message"]["stop_reason"] = "end_turn"
+    [run] = read(session.data, NAME)
+    run_measure = measure(run, "f")
+    assert (run_measure.lost_calls, run_measure.ending) == (1, "end_turn")
+
+
 @pytest.mark.parametrize("is_copied", [True, False])
 @pytest.mark.parametrize("packing", ["", "zip", "tar", "gztar"])
 def test_steps_that_the_continuation_repeats_count_once(is_copied: bool, packing: str, tmp_path: Path) -> None:
