@@ -227,9 +227,7 @@ class AgUiEncoder:
         is_done = event.outcome in DONE
         outcome = RunFinishedSuccessOutcome() if is_done else RunFinishedCancelledOutcome()
         result = record if is_done else None
-        yield RunFinishedEvent(
-            thread_id=thread, run_id=run, outcome=outcome, result=result, usage=_usage_of(self._usage)
-        )
+        yield RunFinishedEvent(thread_id=thread, run_id=run, outcome=outcome, result=result, usage=usage)
 
     def _close(self, error: str) -> Iterator[BaseEvent]:
         if self._turn and self._behind:
