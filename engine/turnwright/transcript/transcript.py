@@ -455,7 +455,7 @@ class Transcript(msgspec.Struct, eq=False):
             self.text = fact.partial
         parts: list[AnyPart] = [TextPart(seq=at + SLOT, text=text) for text in withheld_texts]
         if fact.outcome in (Outcome.CAP_HIT, Outcome.DOOM_LOOP):
-            self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self.closed)
+            self.text = self._conclusion or fixed_summary(self.turn, fact.reason, self.closed, self.text)
             parts.append(TextPart(seq=at + SLOT, text=self.text))
         elif fact.outcome is Outcome.FINISHED and self.turn.counters.final:
             parts += self._final(at)

@@ -73,7 +73,7 @@ def conclude_instruction(turn: Turn, reason: EndReason, template: str | None = N
     return f"{instruction}\n\n{prompt('conclude_again').strip()}" if again else instruction
 
 
-def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) -> str:
+def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message], last_text: str) -> str:
     """Return the conclusion for a model that gave none: the limit, the steps, the tools used, the last text."""
     tool_uses = Counter(
         part.name
@@ -86,10 +86,8 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message]) ->
     lines.append(f"Steps taken: {turn.steps_taken}. Tool calls run: {turn.counters.calls}.")
     if tool_uses:
         lines.append(f"Tools used: {list_names([name for name, _ in tool_uses.most_common()], tool_uses)}.")
-    parts = (part for m in messages if m.role == "assistant" for part in m.parts if isinstance(part, TextPart))
-    texts = [part.text.strip() for part in parts if not is_blank(part.text)]
-    if texts:
-        lines.append(f"Last text: {cut_after(texts[-1], _QUOTED, '...')}")
+    if not is_blank(last_text):
+        lines.append(f"Last text: {cut_after(last_text.strip(), _QUOTED, '...')}")
     lines.append(REASONS[reason].for_users)
     return "\n".join(lines)
 

@@ -6,7 +6,19 @@ from collections.abc import AsyncIterator, Callable
 import anyio
 import pytest
 
-from turnwright import Agent, Engine, Price, StoreError, TurnContext, TurnResult, agent_tool, output_guardrail, tool
+from turnwright import (
+    Agent,
+    Engine,
+    Price,
+    Retry,
+    StoreError,
+    TurnContext,
+    TurnResult,
+    after_model,
+    agent_tool,
+    output_guardrail,
+    tool,
+)
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
@@ -191,6 +203,21 @@ async def test_a_turn_never_ends_silently(last: Said | Callable[[ModelRequest], 
     for line in ("Stopped at the step limit (2 of 2)", "Steps taken: 2", "note (2)", "Looking into it."):
         assert line in turn.text
     assert turn.messages[-1].text == turn.text
+
+
+@after_model
+async def refuse(_: TurnContext, response: ModelResponse) -> None:
+    """Refuse a reply with a promise."""
+    if "refund" in response.text:
+        raise Retry("promise nothing")
+
+
+async def test_fixed_conclusion_does_not_quote_a_refused_reply() -> None:
+    model = ScriptedModel(asks_for(("note", {})), "A refund is granted.", ModelResponse(), repeat=True)
+    turn = await Engine(model=model, tools=[note], hooks=[refuse], limits=Limits(steps=2)).run(AGENT, "hi")
+    assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.STEP_CAP)
+    assert "note (1)" in turn.text
+    assert "refund" not in turn.text
 
 
 UNUSABLE = (
