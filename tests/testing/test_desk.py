@@ -778,6 +778,26 @@ def test_connection_that_each_error_takes_from_a_pool_is_a_fault() -> None:
         assert_case(desk, (Visit(replies=case),))
 
 
+def test_place_that_each_error_keeps_is_a_fault() -> None:
+    """A semaphore counts the places of plain functions, which wait for none."""
+    places = threading.Semaphore(2)
+
+    @tool
+    def translate(text: str) -> str:
+        """Translate a text."""
+        if not places.acquire(blocking=False):
+            raise ToolError("all places are taken")
+        if text != "yes":
+            raise ToolError("this text is unknown")
+        places.release()
+        return "oui"
+
+    desk = replace(make_desk(translate), modules=(module_with(__file__=__file__, PLACES=places),))
+    case = tuple(asks_for(("translate", {"text": text})) for text in ("no", "maybe", "yes", "yes"))
+    with pytest.raises(CaseFailedError, match="later calls only by it: 'all places are taken'"):
+        assert_case(desk, (Visit(replies=case),))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 2])
 def test_tool_that_wrong_tries_block_is_no_fault(most: int) -> None:

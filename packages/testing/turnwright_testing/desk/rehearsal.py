@@ -241,7 +241,8 @@ class Rehearsal:
         _, effects = self._trace(frozenset(self.results.keys() - failed_calls))
         changes = {key: effects[key].kept_changes for key in failed_calls if key in effects}
         culprits = [key for key, names in changes.items() if names & undone_changes]
-        return culprits or [key for key, names in changes.items() if not names and len(failed_calls) == 1]
+        locks = held_locks(self._desk.modules).keys()
+        return culprits or [key for key, names in changes.items() if names <= locks and len(failed_calls) == 1]
 
     def _trace(
         self, skipped_calls: frozenset[tuple[str, str]]

@@ -28,6 +28,7 @@ from turnwright_states.limits import TOOL_TIMEOUT
 
 from .desk import Desk
 from .hang_watch import BlockedLoopError, frames_of_threads, voluntary_waits
+from .locks import held_locks
 from .world import amounts_of, changes, differences, sizes_of, state_of
 
 #: Seconds for which an async tool may sleep, or compute, without giving the event loop a turn.
@@ -126,8 +127,12 @@ class ToolWatch:
         if frame.f_code.co_filename not in self.files:
             return None
         for work in self.running.values():
-            work.changes |= differences(work.state, state_of(self._modules))
+            work.changes |= differences(work.state, self._state())
         return self._look
+
+    def _state(self) -> dict[str, object]:
+        """Return the data of the outside world, and how often each of its locks is held."""
+        return {**state_of(self._modules), **held_locks(self._modules)}
 
     async def _asks_first(self, tool: Tool, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         try:
@@ -142,7 +147,7 @@ class ToolWatch:
         key, amounts = (context.turn_id, context.call_id), amounts_of(self._modules) if tool.takes_context else {}
         if key in self.skipped:
             raise ToolError("the call is left out")
-        state = state_of(self._modules) if self._is_tracing else {}
+        state = self._state() if self._is_tracing else {}
         work = Work(*key, tool.name, amounts, is_alone=not self.running, state=state)
         for parallel_work in self.running.values():
             parallel_work.is_alone = False
@@ -159,7 +164,7 @@ class ToolWatch:
         finally:
             del self.running[key]
             if work.is_alone and self._is_tracing:
-                kept_changes = differences(state, state_of(self._modules))
+                kept_changes = differences(state, self._state())
                 self.effects[key] = Effect(kept_changes, work.changes - kept_changes)
 
     async def _run(self, tool: Tool, values: Mapping[str, object], context: ToolContext, work: Work) -> object:
