@@ -14,31 +14,41 @@ from turnwright.model.protocol import ModelError, ModelResponse, ResponseToolCal
 from turnwright.tools import Ask, OnCrash
 from turnwright.tools.batch import UNKNOWN_OUTCOME
 from turnwright_states import (
+    AttemptFailedInput,
+    Call,
     CallState,
     CallStatus,
     Cause,
+    CompactedInput,
     Decision,
     EndReason,
+    ExpireInput,
+    FailInput,
     InterruptKind,
     Limits,
     Outcome,
+    OversizedInput,
+    RequestPreparedInput,
+    ReviewedInput,
     State,
+    TrippedInput,
     Turn,
     Usage,
     batch,
 )
 from turnwright_states import facts as f
+from turnwright_states.doom import call_key
 from turnwright_states.payload import thaw
 
-from .call_reader import CallReader, sub_agents
-from .decision_reader import DECIDING, DecisionReader
 from .flaky import Broke, Line, Unfinished
-from .recording import At, Recording
+from .recording import At, Decided, Recorded, Recording
 
 #: Seconds that a turn may take at the least, so that its time does not run out because the machine is slow.
 _REPLAY_SECONDS: Final = 60.0
 #: The states in which a model is called.
 _CALLING: Final = frozenset({State.STREAM, State.CONCLUDE, State.TEXT_ONLY})
+#: The states in which a failed attempt, or the end of the turn, is a decision here.
+_DECIDING: Final = frozenset({State.REVIEW, State.COMPACT})
 #: The fields of an agent that say who it is, not what it may use.
 _WHO: Final = ("name", "description", "instructions", "conclude_prompt")
 
@@ -70,8 +80,8 @@ class _Reader:
         self._before_closing: dict[str, CallState] = {}
         self._previous: f.Fact | None = None
         self._lines: list[Line] = []
-        self._calls = CallReader()
-        self._decisions = DecisionReader()
+        self._calls = _CallReader()
+        self._decisions = _DecisionReader()
         self._synthesis: list[str | ModelError | Broke | None] = []
         self._then: list[dict[str, str | bool | Answer] | At] = []
         self._on_crash: dict[str, OnCrash] = {}
@@ -140,7 +150,7 @@ class _Reader:
                         ModelResponse(fact.text, fact.reasoning, fact.reasoning_details, calls, fact.finish, fact.usage)
                     )
                 )
-            case f.AttemptFailed() if self._turn.state in DECIDING:
+            case f.AttemptFailed() if self._turn.state in _DECIDING:
                 self._decisions.read(fact, self._count, self._previous)
             case f.AttemptFailed() if self._turn.state is State.TOOL_EXEC:
                 self._synthesis.append(ModelError(fact.message, cause=fact.cause))
@@ -188,7 +198,7 @@ class _Reader:
 
     def _start(self, fact: f.CallStarted) -> None:
         if fact.child is not None:
-            raise sub_agents()
+            raise _sub_agents()
         if self._turn.batch[fact.call].state is CallState.STARTED:
             self._note_death(fact.call, "rerun")
         self._touched.add(fact.call)
@@ -196,7 +206,7 @@ class _Reader:
     def _settle(self, fact: f.CallSettled) -> None:
         call = self._turn.batch[fact.call]
         if fact.spent is not None:
-            raise sub_agents()
+            raise _sub_agents()
         if _closes(fact) and not self._decisions.refused:
             self._close()
         elif not call.made.refused:
@@ -213,7 +223,7 @@ class _Reader:
 
     def _wait(self, fact: f.CallWaiting) -> None:
         if fact.interrupt.forwarded:
-            raise sub_agents()
+            raise _sub_agents()
         if fact.interrupt.kind is InterruptKind.UNKNOWN_OUTCOME:
             self._note_death(fact.call, "ask")
         else:
@@ -277,7 +287,7 @@ class _Reader:
         at = self._closed_at()
         if self._turn.state is State.STREAM:
             self._lines.append(Unfinished(fact.partial, "deadline"))
-        elif self._turn.state in DECIDING:
+        elif self._turn.state in _DECIDING:
             self._decisions.expire(at)
         elif self._turn.state is State.TOOL_EXEC:
             self._then.append(At(at, "deadline", self._parallel(self._before_closing)))
@@ -301,7 +311,7 @@ class _Reader:
             self._lines.append(Unfinished(fact.partial, "deadline"))
         elif fact.reason is EndReason.ENGINE_ERROR and state in _CALLING:
             self._lines.append(Broke(fact.error, fact.partial))
-        elif fact.reason is EndReason.ENGINE_ERROR and state in DECIDING:
+        elif fact.reason is EndReason.ENGINE_ERROR and state in _DECIDING:
             self._decisions.fail(fact.error, at)
         elif fact.reason is EndReason.ENGINE_ERROR:
             self._break(fact, at)
@@ -346,6 +356,161 @@ class _Reader:
                 f"Its limit of {limits.seconds:g} seconds is {seconds:g} here, for machines differ in speed."
             )
         return limits.model_copy(update={"seconds": seconds})
+
+
+class _CallReader:
+    """A reader of facts about calls, fact by fact."""
+
+    def __init__(self) -> None:
+        self.results: dict[str, Recorded] = {}
+        self.exempt: set[str] = set()
+        self.asks: dict[str, tuple[Ask, ...]] = {}
+        self._asked_in: dict[str, tuple[int, ...]] = {}
+        self.loop_keys: dict[str, str] = {}
+        #: The names that were offered, as the answer to an unknown one lists them; then those that were called.
+        self._offered: list[str] = []
+        self._called_names: list[str] = []
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """The names of the tools, each once."""
+        return tuple(dict.fromkeys([*self._offered, *self._called_names]))
+
+    @property
+    def asked_in(self) -> dict[str, tuple[int, ...]]:
+        """Return the attempts in which calls asked, without calls that asked only before they ran."""
+        return {call: attempts for call, attempts in self._asked_in.items() if any(attempts)}
+
+    def reply(self, fact: f.ModelReplied, turn: Turn) -> None:
+        for call in fact.calls:
+            if call.lease is not None:
+                raise _sub_agents()
+            if call.output:
+                continue
+            tool_names = call.refused.removeprefix(f"there is no tool {call.name!r}; the tools are: ")
+            if call.invalid and tool_names != call.refused:
+                self._offered = self._offered or ([] if tool_names == "none" else tool_names.split(", "))
+            elif turn.state is State.STREAM:
+                self._called_names.append(call.name)
+                if call.key not in ("", call_key(call.name, call.arguments, call.raw, None)):
+                    self.loop_keys[call.id] = call.key
+                elif not call.key and call.name not in turn.always_for:
+                    self.exempt.add(call.name)
+
+    def ask(self, call: str, ask: Ask, attempt: int = 0) -> None:
+        """A call asked a person, in the middle of this attempt, or before it ran."""
+        self.asks[call] = (*self.asks.get(call, ()), ask)
+        self._asked_in[call] = (*self._asked_in.get(call, ()), attempt)
+
+    def settle(self, fact: f.CallSettled, call: Call) -> None:
+        at: Literal["run", "start", "reply", "hook"] = "run"
+        came_back = fact.status in (CallStatus.OK, CallStatus.ERROR)
+        if call.made.refused and call.made.invalid:
+            at = "reply"
+        elif call.state is CallState.READY and came_back:
+            at = "start"
+        elif call.state is CallState.READY and fact.status is CallStatus.REJECTED and fact.decisions:
+            at = "hook"
+        elif call.state is CallState.READY and fact.result in (batch.NO_PAUSE, batch.UNKNOWN_OUTCOME):
+            # It wanted a person, and what exactly it asked is not known.
+            self.ask(fact.call, Ask(InterruptKind.APPROVAL))
+        self.results[fact.call] = Recorded(
+            fact.result,
+            fact.status,
+            at=at,
+            attempt=max(call.attempt, 1) if came_back else 1,
+            structured=fact.structured,
+            files=tuple(map(FilePart.of_json, fact.files)),
+            retry=fact.retry,
+            final=fact.final and not call.made.output,
+        )
+
+    def blame(self, call: str) -> None:
+        was = self.results[call]
+        self.results[call] = Recorded(was.text, was.status, at="bug")
+
+
+def _sub_agents() -> ConfigError:
+    """A turn has sub-agents."""
+    return ConfigError("the turn lent a part of its budget to sub-agents, and a test cannot play these yet")
+
+
+class _DecisionReader:
+    """A reader of facts, fact by fact. `decisions` are by the number of facts before each."""
+
+    def __init__(self) -> None:
+        self.decisions: dict[int, Decided] = {}
+        #: The model's lines that were reviewed.
+        self.reviewed: list[int] = []
+        #: The way in which the typed answer was requested; None for an answer in text.
+        self.output: Literal["tool", "prompt"] | None = None
+        #: Whether the last reply was refused: then the results of its calls follow from that.
+        self.refused = False
+
+    def begin(self, fact: f.TurnStarted) -> None:
+        self.output = "prompt" if "output_schema" in fact.agent else None
+
+    def reply(self, fact: f.ModelReplied, line: int) -> None:
+        self.refused = False
+        if fact.state is State.REVIEW:
+            self.reviewed.append(line)
+        if any(call.output for call in fact.calls):
+            self.output = "tool"
+
+    def read(self, fact: f.Fact, at: int, previous: f.Fact | None) -> None:
+        """Read a fact of these kinds that came after `at` others."""
+        match fact:
+            case f.RequestPrepared():
+                self.decisions[at] = RequestPreparedInput(
+                    instructions=fact.instructions,
+                    tools=fact.tools,
+                    settings=thaw(fact.settings),
+                    append=fact.append,
+                )
+            case f.Reviewed():
+                self.refused = fact.refused
+                self.decisions[at] = ReviewedInput(
+                    refused=fact.refused, feedback=fact.feedback, answer=fact.answer, output=thaw(fact.output)
+                )
+            case f.CompactionStarted() if _is_oversized(fact, previous):
+                self.decisions[at] = OversizedInput(tokens=fact.tokens)
+            case f.Compacted():
+                self.decisions[at] = CompactedInput(
+                    text=fact.text, cleared=fact.cleared, kept=fact.kept, usage=fact.usage
+                )
+            case f.AttemptFailed():
+                self.decisions[at] = AttemptFailedInput(cause=fact.cause, message=fact.message, usage=fact.usage)
+            case _:
+                pass
+
+    def begins(self, fact: f.Fact, previous: f.Fact | None) -> bool:
+        """Whether a decision was fed here; otherwise the fact followed from an earlier input."""
+        if isinstance(fact, f.CompactionStarted):
+            return _is_oversized(fact, previous)
+        return isinstance(fact, f.RequestPrepared | f.Reviewed | f.Compacted)
+
+    def closes(self, call: f.CallMade) -> bool:
+        """Whether the result of this call follows from the review of its reply."""
+        return self.refused or call.output
+
+    def trip(self, guardrail: f.TrippedGuardrail, at: int) -> None:
+        self.decisions[at] = TrippedInput(
+            guardrail=guardrail.name,
+            message=guardrail.message,
+            metadata=thaw(guardrail.metadata),
+            checks=guardrail.checks,
+        )
+
+    def fail(self, error: str, at: int) -> None:
+        self.decisions[at] = FailInput(error=error)
+
+    def expire(self, at: int) -> None:
+        self.decisions[at] = ExpireInput()
+
+
+def _is_oversized(fact: f.CompactionStarted, previous: f.Fact | None) -> bool:
+    """Whether the engine found the request too long, and not the provider, whose failed attempt comes before."""
+    return bool(fact.tokens) or not isinstance(previous, f.AttemptFailed)
 
 
 def _agent(agent_fields: Mapping[str, JsonValue]) -> Agent:

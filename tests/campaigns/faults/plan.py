@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 from turnwright.journal.answers import ANSWERABLE, Answer, settled
 from turnwright_states import DECISIONS, Decision, InterruptKind, Limits
 from turnwright_states.facts import KINDS
-from turnwright_testing.faults.kill import KillAt, Write
+from turnwright_testing.faults.store import KillAt, Write
 
 #: One call: the tool, and the number that it is given.
 Planned = tuple[str, int]

@@ -3,10 +3,9 @@
 For those who want to know what their own tools and stores do when the process dies.
 """
 
-from .kill import KillAt, KillingStore, kill_this_process
 from .machine import JumpingClock, full_disk
 from .process import DriverProcess
-from .store import FaultyStore
+from .store import FaultyStore, KillAt, KillingStore, kill_this_process
 from .witness import Ran, Witness, WitnessLine
 from .wrapper import StoreCall, StoreWrapper
 

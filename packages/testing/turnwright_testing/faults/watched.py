@@ -14,7 +14,7 @@ from turnwright.tools import Tool, ToolContext, ToolError, builtin_tools, tool
 from turnwright.tools.later import Later
 from turnwright.transcript.pairing import UnpairedError, check_pairing
 
-from .kill import kill_this_process
+from .store import kill_this_process
 from .witness import Witness
 from .wrapper import StoreCall, StoreWrapper
 
