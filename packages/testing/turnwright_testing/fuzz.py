@@ -158,17 +158,16 @@ class _Run:
         except InvariantViolatedError:
             pass
         except Flaky:
-            self._came_once()
+            if report.found is not None:
+                report.found = replace(report.found, comes_back=False)
         except _StoppedError as stop_error:
             self._stop(str(stop_error))
         except (KeyboardInterrupt, BaseExceptionGroup) as error:
             if not holds(error, KeyboardInterrupt):
                 raise
             self._stop(_INTERRUPTED)
-        if report.found is None:
-            report.rows = RowCounts.now() - self._before
-            if report.examples < report.wanted and not report.stopped:  # whatever else ended it, it is not a pass
-                self._stop("it ended")
+        if report.found is None and report.examples < report.wanted and not report.stopped:
+            self._stop("it ended")  # whatever else ended it, it is not a pass
 
     @contextmanager
     def _hearing_interrupts(self) -> Iterator[None]:
@@ -216,7 +215,8 @@ class _Run:
             raise _StoppedError("the time was up")
         report = self.report
         turns = self.target.play(agent, scenario)
-        if report.found is None:
+        if report.found is None:  # what making it smaller takes is not counted
+            report.rows = RowCounts.now() - self._before
             violations = report.add(turns)
             if self.target.rules_off:
                 sets = make_rule_sets(agent.rules, f"agent {agent.name!r}")
@@ -225,14 +225,8 @@ class _Run:
             violations = select_violated(result for turn in turns for result in check(turn))
         self._progress(report.examples, report.found is not None)
         if violations:
-            if report.found is None:  # what making it smaller takes is not counted
-                report.rows = RowCounts.now() - self._before
             report.found = Found(agent, scenario, violations)
             raise InvariantViolatedError(violations)
-
-    def _came_once(self) -> None:
-        if self.report.found is not None:
-            self.report.found = replace(self.report.found, comes_back=False)
 
     def _stop(self, why: str) -> None:
         if self.report.found is None:

@@ -73,9 +73,9 @@ def simulate(
             target = targets[number % len(targets)]
             schedule = run_schedule(target, number)
             report.add(schedule)
+            report.rows = RowCounts.now() - before
             progress(report.schedules, False)
             if schedule.violations:
-                report.rows = RowCounts.now() - before
                 report.target, report.found = target, schedule
                 on_progress = partial(progress, report.schedules, True)
                 report.found = shrink(schedule, partial(_again, target, number), progress=on_progress)
@@ -84,8 +84,6 @@ def simulate(
                 gc.collect()
     except KeyboardInterrupt:
         report.stopped = f"it was interrupted after {report.schedules} of {schedules} schedules"
-    if report.found is None:
-        report.rows = RowCounts.now() - before
     report.seconds = time.monotonic() - start
     return report
 
