@@ -1390,13 +1390,6 @@ def test_name_of_a_desk_with_another_form_is_a_mistake(tmp_path: Path, statement
         load_desk(f"{tmp_path}/desk.py:DESK")
 
 
-def test_reset_that_raises_is_named_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "desk.py").write_text(f"{DESK_FILE}\ndef reset():\n    raise OSError('no disk')\n")
-    line = len(DESK_FILE.splitlines()) + 3
-    with pytest.raises(ConfigError, match=rf"reset raised OSError: no disk \(.*desk\.py, line {line}\)"):
-        assert_case(load_desk(f"{tmp_path}/desk.py:DESK"), (Visit(),))
-
-
 def test_invariant_of_a_turn_is_checked_at_its_end() -> None:
     turns: list[TurnResult] = []
 

@@ -254,10 +254,15 @@ def words_of(error: Exception) -> str:
 
 
 def say_bug(error: Exception) -> None:
-    """Report an unexpected error and its place, in one line."""
+    """Report an unexpected error and its place, in one line. It is not ours if the user's code raised it."""
+    from turnwright.tools.load import user_line  # noqa: PLC0415 (few commands have such an error)
+
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     text = _escape_breaks(_Log.secrets.hide(f"{type(error).__name__}: {error}"))
+    if frames and user_line(error) == f"{frames[-1].filename}, line {frames[-1].lineno}":
+        say(f"{text} ({user_line(error)})")
+        return
+    where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     say(f"this is a bug, please report it: {text}{where}")
 
 

@@ -317,3 +317,11 @@ def test_rules_that_hold_nothing_show_their_breaches(cli: "Cli") -> None:
 def test_rules_are_switched_off_for_stand_ins_only(cli: "Cli") -> None:
     output = cli.run("fuzz", "--rules-off", "--simulate")
     assert (output.code, "--rules-off plays with stand-ins" in output.err) == (2, True)
+
+
+def test_error_of_the_users_reset_is_no_bug_of_ours(cli: "Cli") -> None:
+    cli.write("desk.py", f"{DESK}\ndef reset():\n    raise OSError('no disk')\n")
+    output = cli.run("fuzz", "--agents", "desk.py:DESK", "--seed", "1")
+    line = len(DESK.splitlines()) + 3
+    why = f"turnwright: OSError: no disk ({cli.folder / 'desk.py'}, line {line})"
+    assert (output.code, output.err.splitlines()) == (1, [why])

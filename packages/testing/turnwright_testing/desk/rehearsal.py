@@ -28,7 +28,6 @@ from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
-from turnwright.tools.load import user_line
 from turnwright.transcript.events import FactEvent, TurnEvent
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.pairing import repair_pairs
@@ -256,10 +255,7 @@ class Rehearsal:
 
     def _play_visits(self) -> None:
         self._let_threads_end()
-        try:
-            self._desk.reset()
-        except Exception as error:
-            raise ConfigError(f"reset raised {type(error).__name__}: {error} ({user_line(error)})") from error
+        self._desk.reset()
         locks = held_locks(self._desk.modules)
         try:
             with (
