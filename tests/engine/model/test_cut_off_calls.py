@@ -2,16 +2,27 @@
 
 from collections.abc import Callable
 
+import httpx2
 import pytest
 from pydantic import JsonValue
 from pydantic_ai.messages import ModelResponse as PydanticResponse
 from pydantic_ai.messages import TextPart, ToolCallPart
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 from tests.engine.model import chunks
 from tests.engine.model.anthropic import test_stream as messages
 from tests.engine.model.openai_responses import events
 
-from turnwright import Agent, Engine, tool
-from turnwright.model import Model, ModelError, ModelResponse, ResponseToolCall, ScriptedModel
+from turnwright import Agent, Engine, Message, tool
+from turnwright.model import (
+    Model,
+    ModelError,
+    ModelRequest,
+    ModelResponse,
+    ResponseToolCall,
+    ScriptedModel,
+    pydantic_ai_model,
+)
 from turnwright.model.pydantic_ai.reply import whole_reply
 from turnwright.tools.tool import Tool
 from turnwright_states import Cause, Finish
@@ -233,6 +244,20 @@ def test_a_pydantic_ai_call_without_arguments_is_incomplete(arguments: str | dic
     assert arguments_in(whole_reply(PydanticResponse(parts, finish_reason="tool_call"))) == [{"scope": "tmp"}, {}]
     unknown = PydanticResponse(parts, provider_details={"finish_reason": "token_limit"})
     assert arguments_in(whole_reply(unknown)) == [{"scope": "tmp"}, None]
+
+
+@pytest.mark.anyio
+async def test_blank_call_of_an_unfinished_pydantic_ai_stream_never_runs() -> None:
+    """A server that loses its model may end the stream as usual. pydantic-ai invents the reason `stop` then."""
+    for ends, arguments in (([], None), ([chunks.chunk({}, "tool_calls")], {})):
+        stream = chunks.sse(*({"id": "c", "created": 1, "model": "m", **event} for event in (named(""), *ends)))
+        transport = httpx2.MockTransport(lambda _, body=stream: httpx2.Response(200, content=body))
+        async with httpx2.AsyncClient(transport=transport) as client:
+            provider = OpenAIProvider(base_url="http://model/v1", api_key="none", http_client=client)
+            model = pydantic_ai_model(OpenAIChatModel("m", provider=provider))
+            items = [item async for item in model.stream(ModelRequest((Message.user("Clean up."),)))]
+        assert isinstance(items[-1], ModelResponse)
+        assert arguments_in(items[-1]) == [arguments]
 
 
 def cleanup_tool(ran: list[str]) -> Tool:

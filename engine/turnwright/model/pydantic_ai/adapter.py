@@ -185,7 +185,7 @@ class PydanticAIModel:
         """Return a reply with the limit that was sent, and with no call that lacks its arguments."""
         if reply.finish is Finish.LENGTH:
             reply = structs.replace(reply, max_tokens=self._settings_for(request).get("max_tokens"))
-        if stream is None or not _has_nameless(stream):
+        if stream is None or not (_lacks_reason(stream) or _has_nameless(stream)):
             return reply
         calls = [call.without_arguments() if call.is_blank else call for call in reply.calls]
         return structs.replace(reply, calls=tuple(calls))
@@ -277,6 +277,14 @@ def _partial(stream: StreamedResponse, first: float | None) -> ModelResponse | N
         if reply.text or reply.reasoning or reply.calls:
             return reply
     return None
+
+
+def _lacks_reason(stream: StreamedResponse) -> bool:
+    """Whether a chat completion ended without a finish reason, as one that broke off. pydantic-ai calls that `stop`.
+
+    Only an attribute of its own shows it.
+    """
+    return not getattr(stream, "_has_finish_reason", True)
 
 
 def _has_nameless(stream: StreamedResponse) -> bool:
