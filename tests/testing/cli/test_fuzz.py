@@ -271,10 +271,10 @@ def test_failing_case_and_rows_are_written_to_files(cli: "Cli") -> None:
     agents, tools = cli.agent("steps: 3", "tools: [reserve]"), cli.write("rooms.py", BROKEN)
     stand_ins = ("--agents", agents.name, "--tools", tools.name, "--run-tools")
     for number, options in enumerate([("--agents", "desk.py:DESK"), stand_ins]):
-        file, rows = f"test_found_{number}.py", f"rows_{number}.json"
+        file, rows = f"test_found {number}.py", f"rows_{number}.json"
         output = cli.run("fuzz", *options, "--seed", "1", "--test", file, "--coverage", rows)
         assert (output.code, output.out) == (1, "")
-        assert f"a test that fails in this way is in {file}: run pytest {file}\n" in output.err
+        assert f"a test that fails in this way is in {file}: run pytest '{file}'\n" in output.err
         assert "# Found by: turnwright fuzz " in (cli.folder / file).read_text()
         assert any(row["taken"] for row in json.loads((cli.folder / rows).read_text())["rows"])
 

@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from turnwright._base.regular_files import write_regular
@@ -50,7 +51,7 @@ class Run:
             self.out.write(test.removesuffix("\n"))
         else:
             write_for("--test", self.file, test)
-            echo(f"a test that fails in this way is in {self.file}: run pytest {self.file}", err=True)
+            echo(f"a test that fails in this way is in {self.file}: run pytest {quote(str(self.file))}", err=True)
         echo(f"to repeat: {command}", err=True)
 
 
