@@ -805,7 +805,8 @@ class Turn:
                 call.status = CallStatus.ERROR
             elif not call.scripted.fits or self.asked_again[call.tool.name] > call.tool.retries:
                 call.status = CallStatus.ERROR
-                call.result = self.asked_again[call.tool.name] > call.tool.retries or "does not fit"
+                # A text: the result of a call that returns is its number, and 1 == True.
+                call.result = "spent" if self.asked_again[call.tool.name] > call.tool.retries else "does not fit"
             elif places <= 0:
                 call.status = CallStatus.REFUSED
             else:

@@ -138,9 +138,20 @@ EQUAL_CALLS = TurnScript(
     tuple(ScriptedReply(calls=(ScriptedCall("same", number),), seconds=1.0) for number in range(5)), TOOLS
 )
 
+#: Calls that are refused after their tool's retries have another result than before: their rounds close no loop.
+REFUSED_RETRIES = TurnScript(
+    (
+        ScriptedReply(calls=(ScriptedCall("plain"), ScriptedCall("plain", does="retry"))),
+        ScriptedReply(calls=(ScriptedCall("plain", 1),) * 2),
+    ),
+    TOOLS,
+    Limits(doom_threshold=2, nudges=0),
+)
+
 
 @example(EQUAL_CALLS)
 @example(replace(EQUAL_CALLS, limits=Limits(doom_compare="calls")))
+@example(REFUSED_RETRIES)
 #: A message that comes while the call of the first reply runs clears its round, too.
 @example(TurnScript((ScriptedReply(calls=(ScriptedCall("plain", seconds=2.0),)),), TOOLS, messages=(0.75,)))
 @example(ABORTED_IN_A_LOOP)
