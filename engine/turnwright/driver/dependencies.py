@@ -89,7 +89,9 @@ def _give_price(model: Model) -> str:
         f'give the engine prices={{"{model.name}": Price(input=..., output=...)}}, or turnwright.toml a table'
         f' [prices."{model.name}"]'
     )
-    if "capabilities" in inspect.signature(type(model)).parameters:
+    # A client of an API passes its options on to the class of all clients.
+    inits = [init for base in type(model).__mro__ if (init := vars(base).get("__init__"))]
+    if any("capabilities" in inspect.signature(init).parameters for init in inits):
         remedy += ", or the model capabilities=Capabilities(reports_cost=True) if its server reports the cost"
     return remedy
 

@@ -158,7 +158,7 @@ class _Making(WorkItem):
         """See `WorkItem.finish_closed`."""
         raise _make_error(self._factory, self._turn, error)
 
-    async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, the turn does not wait for it)
+    async def time_out(self, *, has_ended: bool) -> None:  # noqa: ARG002 (either way, the turn does not wait for it)
         """See `WorkItem.time_out`: raises `CannotRunError` for a late beginning, and logs a late end."""
         late = f"turn {self._turn.turn_id}: deps: {_name(self._factory)} did not finish within {self.seconds:g} s"
         if not self.ready.is_set():

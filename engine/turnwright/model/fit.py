@@ -151,20 +151,20 @@ class _FittedPrefix(NamedTuple):
     `opened` is whether the instructions at the beginning are over.
     """
 
-    done: tuple[Message, ...] = ()
+    messages: tuple[Message, ...] = ()
     last: tuple[Message, ...] = ()
     opened: bool = False
 
 
 def _extend_prefix(row: _FittedPrefix, messages: Sequence[Message], *, parallel: bool, strict: bool) -> _FittedPrefix:
     new, last, has_opened = _fit_more(row, messages, parallel=parallel, strict=strict)
-    return _FittedPrefix((*row.done, *new), tuple(last), has_opened)
+    return _FittedPrefix((*row.messages, *new), tuple(last), has_opened)
 
 
 def _whole(row: _FittedPrefix, messages: Sequence[Message], capabilities: Capabilities) -> tuple[Message, ...]:
     parallel, strict = capabilities.parallel_tool_calls, capabilities.strict_alternation
     new, last, _ = _fit_more(row, messages, parallel=parallel, strict=strict)
-    return (*row.done, *new, *_finish_run(last, new or row.done))
+    return (*row.messages, *new, *_finish_run(last, new or row.messages))
 
 
 def _fit_more(
@@ -184,7 +184,7 @@ def _fit_more(
         has_opened = has_opened or source.role != "system"
         message = _CACHE.of([source], _as_user)[0] if later else source
         if last and last[0].role != message.role:
-            new += _finish_run(last, new or row.done)
+            new += _finish_run(last, new or row.messages)
             last = []
         last.append(message)
     return new, last, has_opened

@@ -210,7 +210,7 @@ class _JobGroup:
                     and isinstance(job, WorkItem)
                     and not self._is_stopped
                 ):
-                    outcome = await job.time_out(ended=True)
+                    outcome = await job.time_out(has_ended=True)
             except BaseException as error:
                 if number in self._abandoned or (isinstance(error, GeneratorExit) and not in_event_loop()):
                     raise
@@ -299,7 +299,7 @@ class _JobGroup:
         if work.at_work and number not in self._abandoned:
             self._abandon(number, work)
             self.jobs_left -= 1
-            self._start(partial(work.time_out, ended=False))
+            self._start(partial(work.time_out, has_ended=False))
 
     def _abandon_all(self) -> None:
         for number, job in enumerate(self._jobs):

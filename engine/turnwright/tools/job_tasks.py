@@ -107,4 +107,4 @@ async def _within_limit(work: WorkItem) -> JobOutcome | None:
         work.deadline = scope.deadline
         work.moved = partial(setattr, scope, "deadline")
         return await work()
-    return await work.time_out(ended=True)
+    return await work.time_out(has_ended=True)

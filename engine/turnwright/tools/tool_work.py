@@ -83,7 +83,7 @@ class Inquiry(WorkItem):
             self.at_work = False
         # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
         if anyio.current_time() >= self.deadline:
-            await self.time_out(ended=True)
+            await self.time_out(has_ended=True)
 
     def abandon(self) -> None:
         """See `WorkItem.abandon`."""
@@ -98,9 +98,9 @@ class Inquiry(WorkItem):
         """See `WorkItem.finish_closed`: raises the `ToolError` that refuses the call."""
         raise ToolError(f"refused and not run: the approval check of {self._tool.name} raised {describe(error)}")
 
-    async def time_out(self, *, ended: bool) -> None:
+    async def time_out(self, *, has_ended: bool) -> None:
         """See `WorkItem.time_out`: raises the `ToolError` that refuses the call."""
-        suffix = "" if ended else ", and could not be stopped"
+        suffix = "" if has_ended else ", and could not be stopped"
         late = f"did not finish within {self.seconds:g} s{suffix}"
         raise ToolError(f"refused and not run: the approval check of {self._tool.name} {late}")
 
@@ -172,12 +172,10 @@ class ToolWork(WorkItem):
         """See `WorkItem.finish_closed`: the call has its result."""
         return self._settle_error(error)
 
-    async def time_out(self, *, ended: bool) -> Outcome:
+    async def time_out(self, *, has_ended: bool) -> Outcome:
         """See `WorkItem.time_out`: the call has its result."""
-        suffix = "; part of its work may be done" if ended else ", and could not be stopped: it may still be running"
-        return self._settle_error(
-            ToolTimeoutError(f"{self._tool.name} did not finish within {self.seconds:g} s{suffix}")
-        )
+        hint = "; part of its work may be done" if has_ended else ", and could not be stopped: it may still be running"
+        return self._settle_error(ToolTimeoutError(f"{self._tool.name} did not finish within {self.seconds:g} s{hint}"))
 
     def _settle_error(self, error: BaseException) -> CallSettledInput:
         if self._on_error is not None:

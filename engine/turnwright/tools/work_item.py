@@ -63,8 +63,8 @@ class WorkItem:
         """Finish a job whose frames were closed by a `GeneratorExit` of a future."""
         raise NotImplementedError
 
-    async def time_out(self, *, ended: bool) -> JobOutcome | None:
-        """Finish a job whose time was up. It has `ended` when it was canceled, or was abandoned."""
+    async def time_out(self, *, has_ended: bool) -> JobOutcome | None:
+        """Finish a job whose time was up. It `has_ended` when it was canceled, or was abandoned."""
         raise NotImplementedError
 
 

@@ -60,7 +60,7 @@ class Asked(WorkItem):
             self.at_work = False
         # A late answer is possible: the function swallowed its cancellation, or kept the event loop busy.
         if anyio.current_time() >= self.deadline:
-            await self.time_out(ended=True)
+            await self.time_out(has_ended=True)
 
     async def _call_function(self) -> object:
         try:
@@ -84,7 +84,7 @@ class Asked(WorkItem):
         """See `WorkItem.finish_closed`."""
         raise HookFailedError(f"{self.subject} raised {describe(error)}")
 
-    async def time_out(self, *, ended: bool) -> None:  # noqa: ARG002 (either way, its decision is missing)
+    async def time_out(self, *, has_ended: bool) -> None:  # noqa: ARG002 (either way, its decision is missing)
         """See `WorkItem.time_out`."""
         raise HookFailedError(f"{self.subject} did not finish within {self.seconds:g} s")
 

@@ -145,7 +145,7 @@ class _CallBuilder:
         return self.name in ("", name) and not (_speaks(function.get("arguments")) and self.whole)
 
     @property
-    def begun(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether the arguments have begun and are incomplete, so that the next ones must continue them."""
         return bool(self._end) and not self.whole
 
@@ -371,7 +371,7 @@ class CallAssembler:
             return call_of_id if call_of_id is not None and call_of_id.goes_on(function) else None
         if last is None or name != last.name:
             return None
-        return last if last.begun or (last.id and last.goes_on(function)) else None
+        return last if last.is_incomplete or (last.id and last.goes_on(function)) else None
 
 
 def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]) -> bool:
@@ -384,7 +384,7 @@ def _is_another(call: _CallBuilder, call_id: str, function: dict[str, JsonValue]
     name, arguments = function.get("name"), function.get("arguments")
     if call_id and call.id and call_id != call.id:
         # The arguments of a call begin with a brace, so other ones continue those of its name.
-        is_continued = call.begun and name == call.name and not read_text(arguments).lstrip().startswith("{")
+        is_continued = call.is_incomplete and name == call.name and not read_text(arguments).lstrip().startswith("{")
         return not is_continued and (bool(name) or not call.name or arguments is None or call.whole)
     if not name or not call.whole:
         return False

@@ -63,7 +63,7 @@ class ServerLog:
         self.secrets = secrets
         self.status: int | None = None
         #: The server ended the connection.
-        self.ended = False
+        self.has_ended = False
         #: A request of the server arrives in the context of its call.
         self.identifies_caller = False
         #: How to log in at the server, if a login may help.
@@ -92,7 +92,7 @@ class ServerLog:
 
     def refuse(self, why: str) -> None:
         """Stop reading the server's messages."""
-        self.refusal, self.ended = self.refusal or why, True
+        self.refusal, self.has_ended = self.refusal or why, True
         if self._scope is not None:
             self._scope.cancel()
 
@@ -151,7 +151,7 @@ class BoundedReadStream(ObjectReceiveStream[SessionMessage | Exception]):
                 return message
             return without_bad_tools(within_bounds(message), self._log.name)
         except anyio.EndOfStream:
-            self._log.ended = True
+            self._log.has_ended = True
             raise
         except TooMuchError as error:
             self._log.refuse(str(error))

@@ -154,7 +154,7 @@ class _Connection:
 
     @property
     def is_dead(self) -> bool:
-        return self.is_lost or self.log.ended or self.end.is_set()
+        return self.is_lost or self.log.has_ended or self.end.is_set()
 
 
 class McpSession:
