@@ -1,5 +1,6 @@
 """Calls of replies that were cut off: one without complete arguments never runs, whatever model sent it."""
 
+import json
 from collections.abc import Callable
 
 import httpx2
@@ -106,12 +107,20 @@ def test_empty_input_beginning_a_gateways_call_is_incomplete() -> None:
 
 
 def test_the_last_call_of_a_reply_without_a_reason_needs_arguments() -> None:
-    """A gateway may end the stream of a reply that broke off inside a call as usual."""
+    """A gateway may end the stream of a reply that broke off inside a call as usual, and the call before it."""
     assert arguments_in(chunks.reply(named('{"scope": "tmp"}'), named("", 1))) == [{"scope": "tmp"}, None]
     assert arguments_in(chunks.reply(named(""), named("{}", 1))) == [{}, {}]
-    for blocks, arguments in (([begun()], None), ([begun(), messages.stop(0)], {})):
+    empty_input = messages.arguments(0, "{}")
+    for blocks, arguments in (
+        ([begun()], None),
+        ([begun(), messages.stop(0)], None),
+        ([begun(), empty_input, messages.stop(0)], {}),
+    ):
         reply = messages.decode(messages.sse(messages.start(), *blocks, messages.STOP)).reply()
         assert arguments_in(reply) == [arguments]
+    use: JsonValue = {"type": "tool_use", "id": "c0", "name": "cleanup", "input": {}}
+    body = json.dumps({"type": "message", "content": [use]}).encode()
+    assert arguments_in(messages.decode(body).reply()) == [{}]
 
 
 def test_blank_calls_of_a_reply_broken_off_without_reason_never_run() -> None:

@@ -213,11 +213,12 @@ class MessageBuilder(Builder):
             if self._has_lost_arguments or (incomplete and guessed_blocks)
             else set()
         )
-        # Without a reason, only an open block shows that the reply broke off.
-        is_broken = not reason and self._last is not None and not self._last.stopped
+        # Without a reason, an open block shows that the reply broke off. A proxy may have closed it, and the stream.
+        last = self._last
+        is_broken = not reason and last is not None and (not last.stopped or (self.stopped and last.lacks_arguments))
         cut_off = is_broken or may_be_cut_off(reason)
         # A pause comes between two blocks.
-        last = None if plain_reason(reason) == _PAUSED else self._last
+        last = None if plain_reason(reason) == _PAUSED else last
         for block in blocks:
             call = block.call(cut_off=cut_off, last=block is last)
             yield call.without_arguments() if id(block) in unsure else call
