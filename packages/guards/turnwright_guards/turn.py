@@ -178,7 +178,7 @@ class GuardedTurn:
     def summary(self) -> str:
         """The last text of a turn whose model gave none: the reason, the steps and the calls."""
         ending = self.ending
-        return "" if ending is None else fixed_summary(self._guard.machine.turn, ending.reason, ())
+        return "" if ending is None else fixed_summary(self._guard.machine.turn, ending.reason, (), "")
 
     def text_after(self, text: str) -> str:
         """Return the last text of a turn that is over: `text`, or the summary if it is blank or was refused."""
