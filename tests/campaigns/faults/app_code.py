@@ -15,12 +15,14 @@ from turnwright.driver.hooks.decisions import (
 )
 from turnwright.driver.hooks.guardrails import GuardrailKind
 from turnwright_testing.faults import Witness
-from turnwright_testing.faults.audit import CONSULTED, TRIPPED
 from turnwright_testing.hook_script import DecidedCode, Decision, HookQuestion, Refuses
 
 from .plan import HELPER_TOOLS, Plan
 
 NAME: Final = "Clerk"
+#: A question to a hook, in the witness: `consulted {hook} {step or call} {decision}`.
+CONSULTED: Final = "consulted"
+TRIPPED: Final = "tripped"
 #: The sub-agent of each trial, which has no code of the app.
 HELPER: Final = Agent(name="Helper", description="Helps.", mode="subagent", tools=HELPER_TOOLS)
 #: What each hook, and the validator, may decide.

@@ -1,7 +1,7 @@
 """Check one trial against the claims: its journal, its witness, and its model's requests."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from turnwright_states import CallStatus, Outcome
@@ -9,7 +9,9 @@ from turnwright_states import facts as f
 from turnwright_testing.faults.audit import CLAIMS as TURN_CLAIMS
 from turnwright_testing.faults.audit import WitnessedTurn
 from turnwright_testing.faults.witness import WitnessLine
+from turnwright_testing.hook_script import Consulted
 
+from .app_code import CONSULTED, TRIPPED
 from .plan import Kill, KillAfter, KillIn
 from .trial import Evidence
 
@@ -62,7 +64,7 @@ def audit(evidence: Evidence) -> Audit:
         ending=_ending(turn),
         processes=len({line.process for line in evidence.lines}),
         kills=[(_how(kill), _left_by(process, turn)) for process, kill in evidence.killed],
-        recoveries=sum(turn.claim_after(process) is not None for process, _ in evidence.killed),
+        recoveries=sum(_claim_after(turn, process) is not None for process, _ in evidence.killed),
         missed=evidence.missed,
         facts=len(evidence.facts) + sum(map(len, evidence.below.values())),
         executions=sum(len(witnessed.ran) for witnessed in (turn, *below)),
@@ -80,7 +82,32 @@ def _turns(evidence: Evidence) -> list[WitnessedTurn]:
         is_run = line.words[3:] in (("start",), ("end",))
         about = line.words[0] if is_run else "".join(line.words[1:2])
         lines[about if about in journals else evidence.turn].append(line)
-    return [WitnessedTurn(turn, facts, lines[turn], evidence.inbox) for turn, facts in journals.items()]
+    turns = [WitnessedTurn(turn, facts, lines[turn], evidence.inbox) for turn, facts in journals.items()]
+    return [replace(turn, consulted=list(_list_consulted(turn))) for turn in turns]
+
+
+def _claim_after(turn: WitnessedTurn, process: int) -> WitnessLine | None:
+    """Return the next claim of the turn after the last line of a process."""
+    last = max(place for place, line in enumerate(turn.lines) if line.process == process)
+    return next((line for line in turn.lines[last + 1 :] if line.words[0] == "claimed"), None)
+
+
+def _list_consulted(turn: WitnessedTurn) -> Iterator[Consulted]:
+    """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
+    claim_seqs: dict[int, int] = {}
+    last_seq = 0
+    for line in turn.lines:
+        if line.words[0] == "claimed":
+            claim_seqs[line.process] = int(line.words[3])
+        elif line.words[0] == "wrote":
+            last_seq = max(last_seq, int(line.words[3]))
+        elif line.words[0] == CONSULTED:
+            _, hook, about, decision = line.words
+            facts = max(last_seq, claim_seqs.get(line.process, 0))
+            object_ = int(about) if about.isdigit() else about
+            following = _claim_after(turn, line.process)
+            death = None if following is None else int(following.words[3])
+            yield Consulted(turn.id, hook, object_, facts, tripped=decision == TRIPPED, died=death)
 
 
 def _ending(turn: WitnessedTurn) -> str:
@@ -92,7 +119,7 @@ def _ending(turn: WitnessedTurn) -> str:
 def _left_by(process: int, turn: WitnessedTurn) -> str:
     """Return the kind of the last fact that a process that was killed left in the journal."""
     seqs = [int(line.words[3]) for line in turn.lines if line.process == process and line.words[0] in _PLACED]
-    following = turn.claim_after(process)
+    following = _claim_after(turn, process)
     seq = int(following.words[3]) if following else max(seqs)
     return turn.facts[seq].kind if seq in turn.facts else "none"
 

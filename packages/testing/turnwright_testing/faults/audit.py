@@ -19,21 +19,22 @@ from .witness import Ran, Witness, WitnessLine, executions
 
 F = TypeVar("F", bound=f.Fact)
 
-#: A question to a hook, in the witness: `consulted {hook} {step or call} {decision}`.
-CONSULTED: Final = "consulted"
-TRIPPED: Final = "tripped"
 #: Invariants that are claims of their own, or of which a witness knows nothing.
 _APART: Final[frozenset[Invariant]] = frozenset({raises_nothing, ends, follows, runs_once})
 
 
 @dataclass(frozen=True)
 class WitnessedTurn:
-    """A turn that has no driver: its journal, the witness's lines, and the ids that wait in its inbox."""
+    """A turn that has no driver: its journal, the witness's lines, and the ids that wait in its inbox.
+
+    `consulted` are the questions to its hooks and guardrails, where a witness noted them.
+    """
 
     id: str
     journal: Sequence[tuple[int, f.Fact]]
     lines: Sequence[WitnessLine]
     inbox: Collection[str] = ()
+    consulted: Sequence[Consulted] | None = None
 
     def violations(self) -> dict[str, list[str]]:
         """Return the violations of each claim."""
@@ -66,7 +67,7 @@ class WitnessedTurn:
         tools = {tool.name: tool for tool in watched_tools(Witness(Path()))}
         return Driven(
             facts=self.journal,
-            consulted=list(self._list_consulted()),
+            consulted=self.consulted,
             executions=[Execution(ran.turn, ran.call, names.get(ran.call, ""), ran.attempt) for ran in self.ran],
             tools=tools,
         )
@@ -74,28 +75,6 @@ class WitnessedTurn:
     def of(self, kind: type[F]) -> Iterator[F]:
         """Return the facts of a kind."""
         return (fact for fact in self.facts.values() if isinstance(fact, kind))
-
-    def claim_after(self, process: int) -> WitnessLine | None:
-        """Return the next claim of the turn after the last line of a process."""
-        last = max(place for place, line in enumerate(self.lines) if line.process == process)
-        return next((line for line in self.lines[last + 1 :] if line.words[0] == "claimed"), None)
-
-    def _list_consulted(self) -> Iterator[Consulted]:
-        """Return the questions to hooks and guardrails. Their process knew the facts that had been acknowledged."""
-        claim_seqs: dict[int, int] = {}
-        last_seq = 0
-        for line in self.lines:
-            if line.words[0] == "claimed":
-                claim_seqs[line.process] = int(line.words[3])
-            elif line.words[0] == "wrote":
-                last_seq = max(last_seq, int(line.words[3]))
-            elif line.words[0] == CONSULTED:
-                _, hook, about, decision = line.words
-                facts = max(last_seq, claim_seqs.get(line.process, 0))
-                object_ = int(about) if about.isdigit() else about
-                following = self.claim_after(line.process)
-                death = None if following is None else int(following.words[3])
-                yield Consulted(self.id, hook, object_, facts, tripped=decision == TRIPPED, died=death)
 
 
 def _find_lost(turn: WitnessedTurn) -> Iterator[str]:
