@@ -54,6 +54,7 @@ from turnwright import (
     reject,
     tool,
 )
+from turnwright.context import DepsFactory
 from turnwright.journal.answers import Answer
 from turnwright.model import ModelRequest, ScriptedModel, asks_for
 from turnwright.tools import Tool
@@ -536,10 +537,13 @@ async def wait_for_deps(turn: TurnInfo) -> AsyncIterator[str]:
         (wait_for_deps, "deps: wait_for_deps did not finish within 300 s"),
     ],
 )
-def test_dependencies_that_fail_in_a_turn_are_a_fault(make: Callable[..., AsyncIterator[str]], why: str) -> None:
+def test_dependencies_that_fail_in_a_turn_are_a_fault(make: DepsFactory[str], why: str) -> None:
     """And not the end of the run, as for an agent that no turn can have."""
-    metadata = ({"customer": "ann"}, {"customer": "bob"})
-    desk = make_desk(book, metadata=metadata, build=partial(Engine, deps=make))
+
+    def build(**parts: Unpack[EngineParts]) -> Engine[str]:
+        return Engine(deps=make, **parts)
+
+    desk = make_desk(book, metadata=({"customer": "ann"}, {"customer": "bob"}), build=build)
     report = fuzz_desk(desk, examples=20, seed=1)
     assert report.fault is not None
     assert report.fault.subject == make.__name__
