@@ -80,7 +80,7 @@ class Surroundings(Protocol):
         """Let some time pass."""
         ...
 
-    def fault(self, action: str) -> Fault:
+    def fault(self) -> Fault:
         """Choose what happens to a call of a store."""
         ...
 

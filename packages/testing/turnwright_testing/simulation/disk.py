@@ -95,7 +95,7 @@ class ProcessStore(FaultyStore):
         action = _action(call)
         try:
             self.enter()
-            fault = self._world.fault(call.name)
+            fault = self._world.fault()
             writes = call.name in _WRITES
             waits = not (self._inline and (writes or call.name == "inbox"))
             if waits:

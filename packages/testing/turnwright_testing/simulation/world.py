@@ -181,9 +181,8 @@ class World:
         else:
             await anyio.lowlevel.checkpoint()
 
-    def fault(self, action: str) -> Fault:
+    def fault(self) -> Fault:
         """See `Surroundings.fault`."""
-        del action
         if not self._fault_every or self.calm or self._faults >= _MOST_FAULTS:
             return ""
         if not self.choices.one_in("fault", self._fault_every):
@@ -193,7 +192,7 @@ class World:
 
     def _maybe_die(self, owner: str) -> None:
         """End a process in the middle of a model call or a tool's work, by choice."""
-        if self.fault("work").startswith("die"):
+        if self.fault().startswith("die"):
             self.note(owner, "dies at work")
             next(process for process in self.processes if process.owner == owner).die()
 
