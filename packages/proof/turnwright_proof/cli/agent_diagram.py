@@ -20,7 +20,7 @@ from turnwright_proof.draw.files import read_text, stale_texts
 from turnwright_states.rules import RuleList
 
 from .certified import Issuer, rules_of
-from .diagram import Format, picture_text, report_problems, report_written
+from .pictures import Format, picture_text, report_problems, report_written
 
 if TYPE_CHECKING:
     from turnwright.config.config import Config

@@ -1,6 +1,5 @@
 """`turnwright diagram`: draws the chart, also as it is for one agent, or with the path of a turn over it."""
 
-from collections.abc import Collection, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -24,7 +23,6 @@ from turnwright.errors import ConfigError
 from turnwright.transcript.transcript import Transcript
 from turnwright_proof.draw import (
     Overlay,
-    Picture,
     coverage_overlay,
     extract,
     extract_overview,
@@ -33,24 +31,13 @@ from turnwright_proof.draw import (
     overview_to_table,
     read_row_counts,
     stale,
-    to_dot,
-    to_mermaid,
-    to_page,
-    to_svg,
-    to_table,
     turn_overlay,
     write,
 )
 from turnwright_states.replay import replay
 from turnwright_states.row_counts import RowCounts
 
-
-class Format(StrEnum):
-    MERMAID = "mermaid"
-    DOT = "dot"
-    SVG = "svg"
-    TABLE = "table"
-    PAGE = "page"
+from .pictures import Format, picture_text, report_problems, report_written
 
 
 class View(StrEnum):
@@ -175,21 +162,6 @@ def _text(view: View, form: Format | None, overlay: Overlay | None) -> str:
             return picture_text(form or Format.MERMAID, picture, overlay)
 
 
-def picture_text(form: Format, picture: Picture, overlay: Overlay | None = None) -> str:
-    """Return a picture of the chart in a format."""
-    match form:
-        case Format.MERMAID:
-            return to_mermaid(picture, overlay)
-        case Format.DOT:
-            return to_dot(picture, overlay=overlay)
-        case Format.SVG:
-            return to_svg(to_dot(picture, overlay=overlay), overlay)
-        case Format.TABLE:
-            return to_table(picture, overlay)
-        case Format.PAGE:
-            return to_page(picture)
-
-
 def _turn(turn: str, store: str) -> Overlay:
     turn = find_turn(store, turn)
     facts = read_journal(store, turn)
@@ -200,23 +172,6 @@ def _turn(turn: str, store: str) -> Overlay:
     rows = [row for group in replay_result.groups for row in group.rows]
     path = Transcript.of(facts).path
     return turn_overlay(turn, replay_result.machine.turn, rows, path=path_words(path))
-
-
-def report_written(directory: Path, names: Collection[str]) -> None:
-    """List the files that were written."""
-    for name in names:
-        echo(f"wrote {directory / name}")
-    if not names:
-        echo(f"{directory} is up to date")
-
-
-def report_problems(directory: Path, problems: Mapping[str, str], remedy: str) -> None:
-    """List the files that are missing or stale. Exits with 1 if there are any."""
-    for name, problem in problems.items():
-        echo(f"{directory / name} is {problem}")
-    if problems:
-        echo(f"to update them: {remedy}", err=True)
-        raise typer.Exit(codes.FAILED)
 
 
 def _refuse(message: str) -> NoReturn:
