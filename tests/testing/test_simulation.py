@@ -98,12 +98,6 @@ def test_some_schedules_keep_every_promise() -> None:
     assert len(report.ends) > 3
 
 
-def test_asking_call_leaves_room_to_earlier_calls() -> None:
-    """In this schedule the second of two calls gets the only place first. In trio tasks start in any order too."""
-    schedule = run_schedule(TARGETS["typed"], 2012)
-    assert_schedule(schedule)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_schedules_keep_every_promise(name: str) -> None:

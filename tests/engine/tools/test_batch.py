@@ -327,6 +327,26 @@ async def test_call_needing_approval_is_not_started() -> None:
     assert (interrupt.kind, interrupt.tool, interrupt.expires_at) == (InterruptKind.APPROVAL, "erase", NOW + 60)
 
 
+async def test_calls_that_ask_leave_the_only_place_to_other_calls() -> None:
+    """Whether a call asks by its declaration, by its approval check, or in the middle of its work."""
+
+    async def is_risky() -> bool:
+        return True
+
+    @tool(needs_approval=is_risky)
+    async def deploy() -> str:
+        return "deployed"
+
+    @tool
+    async def move(context: ToolContext) -> str:
+        return context.ask("Where to?")
+
+    batch = Batch(erase, deploy, move, fine)
+    await batch.run(parallel=1)
+    assert batch.settled() == [(CallStatus.OK, "fine")]
+    assert list(batch.machine.turn.interrupts) == ["approval-1", "approval-2", "question-1"]
+
+
 async def test_approved_call_runs() -> None:
     batch = Batch(erase)
     await batch.run()
