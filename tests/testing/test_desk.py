@@ -34,6 +34,7 @@ from turnwright import (
     Agent,
     Answering,
     CallView,
+    ChangeArguments,
     ConfigError,
     Engine,
     Hooks,
@@ -58,11 +59,20 @@ from turnwright.context import DepsFactory
 from turnwright.journal.answers import Answer
 from turnwright.model import ModelRequest, ScriptedModel, asks_for
 from turnwright.tools import Tool
+from turnwright.transcript.events import (
+    FactEvent,
+    ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
+    TextDeltaEvent,
+)
+from turnwright_states import EndReason, Outcome, State
+from turnwright_states import facts as f
 from turnwright_states.verdict import Verdict
 from turnwright_testing import EngineParts
 from turnwright_testing.desk import CaseFailedError, Desk, DeskReport, Visit, assert_case, fuzz_desk, load_desk
 from turnwright_testing.desk.domain import Arguments, Domain, Memory
 from turnwright_testing.desk.fuzz import as_test
+from turnwright_testing.desk.rehearsal import Follower
 from turnwright_testing.desk.world import amounts_of, sizes_of
 
 #: The outside world of the tools below.
@@ -514,6 +524,64 @@ def test_loop_that_only_the_budget_ends_is_a_warning() -> None:
     report = fuzz_desk(Desk(agent, (book,), reset=BOOKINGS.clear), examples=60, seed=1)
     assert report.fault is None
     assert [*report.reached.warn()] == ["book: the same calls spend the budget, and nothing notices the loop"]
+
+
+@before_tool
+async def prefer_blue(_: TurnContext, __: CallView) -> ChangeArguments:
+    """Book the blue room instead."""
+    return ChangeArguments({"room": "blue"})
+
+
+@pytest.mark.parametrize("keeps_change", [True, False])
+def test_call_that_ignores_the_change_of_a_hook_is_a_fault(keeps_change: bool) -> None:
+    """People change arguments, too: the journal has what runs."""
+
+    def build(**parts: Unpack[EngineParts]) -> Engine[None]:
+        (own_tool,) = parts["tools"]
+        if not keeps_change:
+            vars(own_tool)["parse"] = lambda _: {"room": "red"}
+        return Engine(hooks=[prefer_blue], **parts)
+
+    report = fuzz_desk(make_desk(book, build=build), examples=20, seed=1)
+    if keeps_change:
+        assert (report.fault, {*BOOKINGS}) == (None, {"blue"})
+    else:
+        text = "call call00001 runs with {'room': 'red'}, and the journal has {'room': 'blue'}"
+        assert str(report.fault) == f"book: {text}"
+
+
+@pytest.mark.parametrize("hold_stream", [True, False])
+def test_withheld_text_that_streams_is_a_warning(hold_stream: bool) -> None:
+    @output_guardrail(hold_stream=hold_stream)
+    async def pass_nothing(_: TurnContext, __: str) -> Trip:
+        return Trip("not for you")
+
+    report = fuzz_desk(make_desk(book, build=partial(Engine, guardrails=[pass_nothing])), examples=20, seed=1)
+    warning = "hook pass_nothing: what it withholds is read before its verdict (hold_stream=False)"
+    assert report.fault is None
+    assert (warning in [*report.reached.warn()]) is not hold_stream
+
+
+def test_withheld_text_that_was_read_is_a_fault() -> None:
+    """Texts of earlier attempts and steps, and texts that were withdrawn, are none."""
+    faults: list[tuple[str, ...]] = []
+    follower = Follower(lambda *fault, **_: faults.append(fault), {})
+    text = TextDeltaEvent("t", 1, 0, "psst")
+    tripped = f.TrippedGuardrail(name="g", checks="output")
+    turn_end = f.TurnEnded(
+        elapsed=1.0, state=State.FAILED, outcome=Outcome.FAILED, reason=EndReason.GUARDRAIL, guardrail=tripped
+    )
+    end = FactEvent("t", 2, turn_end)
+    for event in (
+        *(text, ResponseRestartedEvent("t", 1), end),
+        *(text, FactEvent("t", 2, f.StepStarted(elapsed=1.0, state=State.STREAM, number=2)), end),
+        *(text, ResponseWithdrawnEvent("t", 1, "g"), end),
+    ):
+        follower.read(event)
+    assert not faults
+    for event in (text, text, end):
+        follower.read(event)
+    assert faults == [("g", "comes too late", "the text that it withholds was read: 'psstpsst'")]
 
 
 async def make_deps(turn: TurnInfo) -> AsyncIterator[str]:

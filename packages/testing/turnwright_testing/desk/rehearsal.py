@@ -28,7 +28,13 @@ from turnwright.model.protocol import ModelRequest
 from turnwright.model.retry import Backoff
 from turnwright.runtime.engine import Engine
 from turnwright.store import MemoryStore, Store
-from turnwright.transcript.events import FactEvent, TurnEvent
+from turnwright.transcript.events import (
+    FactEvent,
+    ResponseRestartedEvent,
+    ResponseWithdrawnEvent,
+    TextDeltaEvent,
+    TurnEvent,
+)
 from turnwright.transcript.interrupt import Interrupt
 from turnwright.transcript.pairing import repair_pairs
 from turnwright_states import CallStatus, EndReason
@@ -46,7 +52,7 @@ from .locks import free_locks, held_locks
 from .own_words import OwnWords
 from .unawaited import unawaited_coroutines
 from .visit import Reply, Visit, Visits
-from .watched_tool import Effect, ToolWatch, place_in_threads, place_of_frame, waiting_functions
+from .watched_tool import Effect, OnFault, ToolWatch, place_in_threads, place_of_frame, waiting_functions
 from .world import list_grown, sizes_of
 
 #: Seconds of real time without a new fact after which a case hangs.
@@ -168,7 +174,7 @@ class Rehearsal:
         self._watchers: list[str] = []
         #: The history processor of the last engine; empty without one.
         self._shortener = ""
-        self._arguments: dict[tuple[str, str], JsonObject] = {}
+        self._follower = Follower(self._note, reach_counts.warnings)
         #: The tools of the calls that an approval of an equal call covers.
         self._covered: dict[tuple[str, str], str] = {}
         self._interrupted: _Crash | None = None
@@ -434,17 +440,17 @@ class Rehearsal:
                 self._note(f"{self._shortener}, {name}", "drops a result", f"a result of {name} is dropped, and {why}")
 
     def _observe(self, event: TurnEvent) -> None:
+        self._follower.read(event)
         if not isinstance(event, FactEvent):
             return
         self._watch.notice_progress()
         turn, fact = event.turn, event.fact
         self._facts.add(turn, fact)
+        self._tool_watch.read(turn, fact)
         for decision in getattr(fact, "decisions", ()):
             if "hook" in decision:
                 self._act(turn, f"hook {decision['hook']}")
         match fact:
-            case f.ModelReplied():
-                self._arguments |= {(turn, call.id): call.arguments or {} for call in fact.calls}
             case f.CallStarted():
                 self._start(turn, fact)
             case f.CallWaiting():
@@ -452,6 +458,8 @@ class Rehearsal:
                     self._act(turn, self._open_calls.pop((turn, fact.call)))
             case f.CallSettled():
                 self._settle(turn, fact)
+            case f.ModelReplied():
+                pass
             case _:
                 return
         # What an aborted call began may still be cleaned up.
@@ -477,7 +485,7 @@ class Rehearsal:
             self._let_threads_end()
         self._compare_world(turn, fact.call, fact.status)
         self.results[turn, fact.call] = fact.status, fact.result
-        accepted_arguments = self._arguments.get((turn, fact.call)) if fact.status is CallStatus.OK else None
+        accepted_arguments = self._tool_watch.arguments.get((turn, fact.call)) if fact.status is CallStatus.OK else None
         self._guest.hear(tool, fact.result, accepted_arguments)
 
     def _interject(self, turn: str) -> None:
@@ -622,6 +630,34 @@ class _RehearsedModel(FlakyModel):
 
     async def next_line(self, request: ModelRequest) -> Reply:  # noqa: ARG002 (it is the last one of `requests`)
         return self._reply(self.requests)
+
+
+class Follower:
+    """Reads what those who follow turns read, which nobody must read of a text that an output guardrail withholds."""
+
+    def __init__(self, on_fault: OnFault, warnings: dict[str, None]) -> None:
+        self._on_fault = on_fault
+        self._warnings = warnings
+        #: The text of each turn's last reply, as far as it was published.
+        self._texts: dict[str, str] = {}
+
+    def read(self, event: TurnEvent) -> None:
+        """Read an event of a turn."""
+        turn = event.turn
+        match event:
+            case TextDeltaEvent(text=text):
+                self._texts[turn] = self._texts.get(turn, "") + text
+            case ResponseRestartedEvent() | FactEvent(fact=f.StepStarted() | f.Stopping()):
+                self._texts.pop(turn, None)
+            case ResponseWithdrawnEvent(guardrail=name):
+                self._texts.pop(turn, None)
+                self._warnings[f"hook {name}: what it withholds is read before its verdict (hold_stream=False)"] = None
+            case FactEvent(fact=f.TurnEnded(guardrail=f.TrippedGuardrail(name=name, checks="output"))) if (
+                turn in self._texts
+            ):
+                self._on_fault(name, "comes too late", f"the text that it withholds was read: {self._texts[turn]!r}")
+            case _:
+                pass
 
 
 class _DyingStore(FaultyStore):

@@ -19,11 +19,13 @@ from typing import Any, Final, NamedTuple, Protocol
 import anyio
 from pydantic import JsonValue
 
+from turnwright.context import JsonObject
 from turnwright.errors import Retry, StoreError
 from turnwright.tools import Ask, NeedsPersonError, Tool, ToolContext, ToolError
 from turnwright.tools.context import GivenAnswer
 from turnwright.tools.errors import holds
 from turnwright_states import Decision
+from turnwright_states import facts as f
 from turnwright_states.limits import TOOL_TIMEOUT
 
 from .desk import Desk
@@ -85,6 +87,10 @@ class ToolWatch:
 
     def __init__(self, desk: Desk, on_fault: OnFault, warnings: dict[str, None]) -> None:
         self.running: dict[tuple[str, str], Work] = {}
+        #: The arguments of each call by the journal, as hooks and people changed them.
+        self.arguments: dict[tuple[str, str], JsonObject] = {}
+        #: The call of each interrupt.
+        self._asking_calls: dict[tuple[str, str], str] = {}
         #: The calls that have an approval as their answer, which they do not have by themselves.
         self.approved: set[tuple[str, str]] = set()
         #: The calls that do nothing but fail.
@@ -112,6 +118,22 @@ class ToolWatch:
         vars(watched_copy)["execute"] = partial(self._execute, tool)
         vars(watched_copy)["asks_first"] = partial(self._asks_first, tool)
         return watched_copy
+
+    def read(self, turn: str, fact: f.Fact) -> None:
+        """Read the arguments of calls in a fact."""
+        match fact:
+            case f.ModelReplied():
+                self.arguments |= {(turn, call.id): call.arguments or {} for call in fact.calls}
+            case f.CallWaiting(call=call):
+                self._asking_calls |= {(turn, interrupt.id): call for interrupt in fact.interrupts}
+                if fact.changed is not None:
+                    self.arguments[turn, call] = fact.changed
+            case f.Answered(interrupt=interrupt, arguments=Mapping() as arguments):
+                self.arguments[turn, self._asking_calls[turn, interrupt]] = arguments
+            case f.CallStarted(call=call, arguments=Mapping() as arguments):
+                self.arguments[turn, call] = arguments
+            case _:
+                pass
 
     @contextmanager
     def effects_traced(self) -> Iterator[None]:
@@ -147,6 +169,7 @@ class ToolWatch:
         key, amounts = (context.turn_id, context.call_id), amounts_of(self._modules) if tool.takes_context else {}
         if key in self.skipped:
             raise ToolError("the call is left out")
+        self._compare_arguments(tool, values, key)
         state = self._state() if self._is_tracing else {}
         work = Work(*key, tool.name, amounts, is_alone=not self.running, state=state)
         for parallel_work in self.running.values():
@@ -166,6 +189,17 @@ class ToolWatch:
             if work.is_alone and self._is_tracing:
                 kept_changes = differences(state, self._state())
                 self.effects[key] = Effect(kept_changes, work.changes - kept_changes)
+
+    def _compare_arguments(self, tool: Tool, values: Mapping[str, object], key: tuple[str, str]) -> None:
+        """Look whether a call runs with the arguments that people and reviewers read."""
+        arguments = self.arguments.get(key, {})
+        try:
+            journaled_values, same_values = tool.parse(arguments), tool.parse(arguments)
+        except ToolError as error:
+            journaled_values = same_values = {"": error}
+        if values != journaled_values == same_values:  # else the values cannot be compared
+            text = f"call {key[1]} runs with {dict(values)}, and the journal has {arguments}"
+            self._on_fault(tool.name, "runs with other arguments", text)
 
     async def _run(self, tool: Tool, values: Mapping[str, object], context: ToolContext, work: Work) -> object:
         execution, start = tool.execute(values, context), anyio.current_time()
