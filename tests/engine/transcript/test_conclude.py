@@ -22,7 +22,7 @@ from turnwright import (
 from turnwright.message import SentinelPart, ToolResultPart
 from turnwright.model.protocol import ModelError, ModelRequest, ModelResponse, ResponseToolCall, TextDelta
 from turnwright.model.retry import Backoff
-from turnwright.model.scripted import Said, ScriptedModel, asks_for
+from turnwright.model.scripted import ScriptedModel, ScriptedReply, asks_for
 from turnwright.store import MemoryStore
 from turnwright.transcript.events import ResponseRestartedEvent, TextDeltaEvent, TurnEvent
 from turnwright.transcript.wording import prompt
@@ -46,7 +46,7 @@ class Counting(ScriptedModel):
 
     def __init__(
         self,
-        last: Said | Callable[[ModelRequest], Said] = "That was it.",
+        last: ScriptedReply | Callable[[ModelRequest], ScriptedReply] = "That was it.",
         *,
         usage: Usage | None = None,
         text: str = "",
@@ -55,7 +55,7 @@ class Counting(ScriptedModel):
         super().__init__(self._say, repeat=True)
         self._last, self._usage, self._text = last, usage, text
 
-    def _say(self, request: ModelRequest) -> Said:
+    def _say(self, request: ModelRequest) -> ScriptedReply:
         if request.tool_choice == "none":
             return self._last(request) if callable(self._last) else self._last
         self.n += 1
@@ -195,7 +195,7 @@ async def test_agent_may_word_the_conclude_request() -> None:
     ],
     ids=["empty", "calls", "refused", "down", "filtered"],
 )
-async def test_a_turn_never_ends_silently(last: Said | Callable[[ModelRequest], Said]) -> None:
+async def test_a_turn_never_ends_silently(last: ScriptedReply | Callable[[ModelRequest], ScriptedReply]) -> None:
     """Without a conclusion of the model's there is a fixed one: the limit, the steps, the tools, the last text."""
     model = Counting(last, text="Looking into it.")
     turn = await Engine(model=model, tools=[note], limits=Limits(steps=2), backoff=AT_ONCE).run(AGENT, "hi")
@@ -492,7 +492,7 @@ async def test_turn_of_empty_replies_ends_with_a_single_sentence(finish: Finish)
 
 
 async def test_words_of_a_models_own_about_an_empty_reply_are_kept() -> None:
-    def fails(_: ModelRequest) -> Said:
+    def fails(_: ModelRequest) -> ScriptedReply:
         raise ModelError("the provider sent no content", cause=Cause.EMPTY_REPLY)
 
     turn = await Engine(model=ScriptedModel(fails, repeat=True), backoff=AT_ONCE).run(AGENT, "hi")
