@@ -1,8 +1,8 @@
 """Scripted models, fault injection, strategies and suites, for tests of your agents.
 
 A store that fails on purpose, whole turns as values and as recordings, and what must hold of any turn. These are
-imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugin` need pytest; `strategies`, `fuzz`,
-`desk` and `simulation` need Hypothesis.
+imported by themselves: `store_suite`, `model_suite`, `runtime_suite` and `plugin` need pytest; `strategies` and `fuzz`
+need Hypothesis.
 
 A script, a recording and the choices of a simulation decide alike what happens next. Another source of decisions
 overrides one method for each part of the world: `FlakyModel.next_line` for replies, `behavior.Stage.choose` for calls,

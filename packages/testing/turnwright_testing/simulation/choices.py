@@ -1,22 +1,15 @@
 """The choices of one schedule, and the world that makes them. They are drawn from a seed, or repeated to reduce it."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from random import Random
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from turnwright.context import JsonObject
 from turnwright.model.protocol import ModelRequest
 from turnwright_testing.behavior import Execution
-from turnwright_testing.draw import draw_pool
 from turnwright_testing.faults.store import Fault
-from turnwright_testing.json_values import Schema, arguments_of
 
 T = TypeVar("T")
-
-#: The arguments of which a schedule chooses, the simplest ones first, by their schema.
-_POOLS: Final[dict[str, list[JsonObject]]] = {}
 
 #: The choices of a schedule by stream. A stream has the choices of one kind, in the order in which they were made.
 Made = Mapping[str, Sequence[int]]
@@ -25,7 +18,7 @@ Made = Mapping[str, Sequence[int]]
 class Choices:
     """Chooses by number. Number 0 is always the simplest choice: no delay, no fault, the first task, a plain answer.
 
-    With `old_choices`, each stream repeats these, and its later ones are 0. Otherwise they are drawn from `seed`.
+    With `given`, each stream repeats these choices, and its later ones are 0. Otherwise they are drawn from `seed`.
     """
 
     def __init__(self, seed: int, old_choices: Made | None = None) -> None:
@@ -48,13 +41,6 @@ class Choices:
     def of(self, stream: str, options: Sequence[T]) -> T:
         """Choose one of the options."""
         return options[self.below(stream, len(options))]
-
-    def arguments(self, schema: Schema) -> JsonObject:
-        """Choose arguments for a tool whose parameters have this schema, as this release of Hypothesis draws them."""
-        key = json.dumps(schema, sort_keys=True, default=str)
-        if key not in _POOLS:
-            _POOLS[key] = [*draw_pool(arguments_of(schema), 0)]
-        return self.of("arguments", _POOLS[key])
 
     def _draw_weighted(self, weights: Sequence[int]) -> int:
         point = self._random.random() * sum(weights)

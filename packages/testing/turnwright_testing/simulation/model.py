@@ -12,6 +12,7 @@ from turnwright_states import Cause, Finish, Usage
 from turnwright_testing.flaky import Cut, FlakyModel, Line, Stalls
 
 from .choices import Surroundings
+from .sample import arguments
 
 #: An answer, one call, several calls, a call again, a wrong call, an empty reply, too long a reply; errors that are
 #: retried or not; streams that break off or fall silent.
@@ -49,7 +50,7 @@ class SimulatedModel(FlakyModel):
         kind = choices.weighted("model", _KINDS)
         tool_specs = request.tools if request.tool_choice != "none" else ()
         usage = Usage(input_tokens=choices.of("usage", (1, 0, 40)), output_tokens=1)
-        text = "Done." if request.output is None else json.dumps(choices.arguments(request.output.schema))
+        text = "Done." if request.output is None else json.dumps(arguments(request.output.schema, choices))
         answer = ModelResponse(text=text, usage=usage)
         match kind:
             case 1 | 2 if tool_specs:
@@ -79,7 +80,7 @@ class SimulatedModel(FlakyModel):
     def _calls(self, tool_specs: Sequence[ToolSpec], number: int) -> tuple[ResponseToolCall, ...]:
         choices = self._world.choices
         specs = [choices.of("model", tool_specs) for _ in range(number)]
-        return tuple(ResponseToolCall(name=spec.name, arguments=choices.arguments(spec.parameters)) for spec in specs)
+        return tuple(ResponseToolCall(name=spec.name, arguments=arguments(spec.parameters, choices)) for spec in specs)
 
     def _wrong(self, tool_specs: Sequence[ToolSpec]) -> tuple[ResponseToolCall, ...]:
         wrong: dict[str, JsonValue] = {"no_such_argument": 1}
