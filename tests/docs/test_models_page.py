@@ -40,7 +40,7 @@ def test_every_model_of_the_table_can_be_imported(row: list[str]) -> None:
 
 @pytest.mark.parametrize("client", [models.OpenAIChat, models.OpenAIResponses, models.AnthropicMessages])
 def test_every_keyword_of_the_clients_is_explained(client: type) -> None:
-    """Those that all clients have, too: the signature does not list them."""
+    """The keywords of all clients too, which the signature does not list."""
     explained = set(re.findall(r"`(\w+)", inspect.getdoc(client) or ""))
     keywords = {*inspect.signature(client).parameters, *inspect.signature(HttpModel).parameters}
     assert keywords - explained == {"options"}

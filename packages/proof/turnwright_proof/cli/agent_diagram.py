@@ -88,6 +88,7 @@ def draw_agents(
     check: Path | None,
 ) -> None:
     """Print the picture of one agent, or of all as pages, or write the pages, or check them. Exits with 1 or 2."""
+    text = ""
     try:
         certificates = drawing.certificates(source, name)
         if write_to is not None:
@@ -95,10 +96,12 @@ def draw_agents(
         elif check is not None:
             _check(check, drawing.pages(certificates), whole=name is None)
         else:
-            echo(drawing.print_agents(certificates, form).removesuffix("\n"))
+            text = drawing.print_agents(certificates, form)
     except (ConfigError, OSError) as error:
         echo(f"turnwright diagram: {words_of(error)}", err=True)
         raise typer.Exit(codes.USAGE) from None
+    if text:
+        echo(text.removesuffix("\n"))
 
 
 def _write(directory: Path, pages: Mapping[str, str]) -> None:

@@ -119,6 +119,7 @@ def diagram(
         drawing = AgentDrawing(configuration(config), tools, hooks or (), synthesis=synthesis)
         draw_agents(drawing, agents, agent, form=form or Format.PAGE, write_to=write_to, check=check)
         return
+    text = ""
     try:
         if write_to is not None:
             report_written(write_to, write(write_to))
@@ -128,9 +129,11 @@ def diagram(
             overlay = _turn(turn, store) if turn else None
             if coverage:
                 overlay = coverage_overlay(sum(map(read_row_counts, coverage), start=RowCounts.zeros()))
-            echo(_text(view or View.FULL, form, overlay).removesuffix("\n"))
+            text = _text(view or View.FULL, form, overlay)
     except (ConfigError, OSError) as error:
         _refuse(words_of(error))
+    if text:  # an output that cannot be written is reported as for every command
+        echo(text.removesuffix("\n"))
 
 
 def _refuse_overlays(
