@@ -242,6 +242,11 @@ class Limits(_Checked, frozen=True):
         return max(self.cap - 1, 0) if self.concluding == "within" else self.cap
 
     @property
+    def asks_for_conclusion(self) -> bool:
+        """Whether a turn that stops asks its model for a last text, in a call of its own."""
+        return self.concluding != "never"
+
+    @property
     def watches_stalls(self) -> bool:
         """Whether rounds can make a stall."""
         return self.stall_errors is not None or self.stall_rounds is not None

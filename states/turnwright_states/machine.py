@@ -168,8 +168,8 @@ class TurnMachine:
                 return AwaitPerson(tuple(turn.interrupts.values()))
             case State.CONCLUDE if turn.carried is not None:
                 limits, again = turn.limits, turn.counters.second_try
-                asks = limits.concluding != "never"
-                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens, again, asks)
+                asks_model = limits.asks_for_conclusion
+                return Conclude(turn.carried, limits.conclude_seconds, limits.conclude_tokens, again, asks_model)
             case _:
                 outcome, reason = turn.state.outcome, turn.reason
                 if outcome is None or reason is None:
@@ -332,7 +332,7 @@ class TurnMachine:
                 counters.synthesized = _drop_blank(event.text) is not None
             case ConcludedInput():
                 # Where the model was not asked, its text is not missing.
-                counters.no_text = _drop_blank(event.text) is None and self.turn.limits.concluding != "never"
+                counters.no_text = _drop_blank(event.text) is None and self.turn.limits.asks_for_conclusion
             case _:
                 pass
         return event.trigger

@@ -81,7 +81,7 @@ def fixed_summary(turn: Turn, reason: EndReason, messages: Sequence[Message], la
         for part in message.parts
         if isinstance(part, ToolResultPart) and part.status in _RAN
     )
-    refusal = "was not asked for a" if turn.limits.concluding == "never" else "gave no"
+    refusal = "gave no" if turn.limits.asks_for_conclusion else "was not asked for a"
     lines = [f"{limit_reached(turn, reason)}. The model {refusal} summary."]
     lines.append(f"Steps taken: {turn.steps_taken}. Tool calls run: {turn.counters.calls}.")
     if tool_uses:

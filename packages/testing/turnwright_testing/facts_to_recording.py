@@ -172,7 +172,8 @@ class _Reader:
                 self._stop(fact)
             case f.Concluded():
                 calls = tuple(ResponseToolCall(name, {}) for name in fact.refused)
-                self._lines.append(_line_of(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
+                if self._turn.limits.asks_for_conclusion:
+                    self._lines.append(_line_of(ModelResponse(text=fact.text or "", calls=calls, usage=fact.usage)))
             case f.TurnEnded():
                 self._halt(fact)
             case f.MessageAdded():

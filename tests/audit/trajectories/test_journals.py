@@ -26,6 +26,7 @@ from turnwright_audit.trajectories.atif import Trajectory, TrajectoryStep
 from turnwright_audit.trajectories.files import runs as runs_at
 from turnwright_audit.trajectories.formats import format_of
 from turnwright_audit.trajectories.journal_run import run_of
+from turnwright_audit.trajectories.journal_trace import trace_of
 from turnwright_audit.trajectories.source import Recording, UnreadableRecordingError, opener
 from turnwright_audit.transfer import export_turn
 from turnwright_states import Cause, Finish, State, Usage
@@ -190,6 +191,13 @@ async def test_conclusion_is_a_reply_and_names_the_limit() -> None:
     assert [step.message for step in replies(run)] == ["Looking.", "I looked twice."]
     assert run.run_notes.ending == "cap_hit: step_cap"
     assert "A limit was reached: step_cap" in [step.message for step in run.steps]
+
+
+async def test_turn_that_asks_for_no_conclusion_has_only_its_replies() -> None:
+    turn, facts = await turn_of(LINES[0], agent=Agent(name="Clerk", steps=1, concluding="never"))
+    assert [step.message for step in replies(run_of(facts))] == ["Looking."]
+    events = [event.event for event in trace_of(turn, facts)]
+    assert [event for event in events if event.startswith("model")] == ["model_called", "model_replied"]
 
 
 @pytest.mark.parametrize(

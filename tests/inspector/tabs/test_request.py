@@ -8,7 +8,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from pydantic import JsonValue
 from tests.hypothesis_examples import percent_of_examples
 from tests.inspector.conftest import browser
@@ -90,6 +90,7 @@ async def check(engine: Engine, name: str, sent_requests: Sequence[ModelRequest]
 
 @settings(max_examples=percent_of_examples(30))
 @given(scenarios(TOOLS))
+@example(Scenario((asks_for(("ok", {})),), limits=Limits(ceiling=1, concluding="never")))
 def test_displayed_request_equals_the_request_sent_to_the_model(scenario: Scenario) -> None:
     """Through caps, nudges, retries, pauses, conclusions and aborts; a turn that supersedes another has its history.
 

@@ -161,6 +161,15 @@ async def test_step_can_be_repeated_from_the_model_call() -> None:
             assert model.requests[before].messages == model.requests[number].messages
 
 
+async def test_turn_that_asks_for_no_conclusion_shows_only_the_calls_made() -> None:
+    model = ScriptedModel(asks_for(("ok", {})))
+    async with Engine(model=model, tools=TOOLS) as engine:
+        turn = await engine.run(Agent(name="A", steps=1, concluding="never"), "hi")
+        whole = await look(engine, turn.id)
+    gauges = {gauge.name: gauge.amount for gauge in budgets.view(whole).gauges}
+    assert gauges["model calls"] == len(model.requests) == 1
+
+
 async def a_capped_turn(file: Path) -> str:
     lines = (
         asks_for(("ok", {"n": 1}), ("fail", {}), text=f"I use {SECRETS[0]}, and \N{SNOWMAN} \x00 too"),

@@ -81,6 +81,7 @@ class _JournalRun:
         self.conclusion: TrajectoryStep | None = None
         #: The steps so far, and whether one is kept for the conclusion.
         self.steps, self.keeps_step = 0, False
+        self.asks_for_conclusion = True
         self.usage = Usage()
         self.tool_calls = 0
 
@@ -151,7 +152,7 @@ class _JournalRun:
             case f.Stopping(reason=reason):
                 self.builder.system(f"A limit was reached: {reason}", at=self.at)
                 self.attempt, self.clock = 1, None
-            case f.Concluded():
+            case f.Concluded() if self.asks_for_conclusion:
                 self.conclusion = self._add_reply(fact.text or "", fact.usage)
                 self._mark_conclusion(self.conclusion)
             case f.Synthesized(text=str() as text):
@@ -173,6 +174,7 @@ class _JournalRun:
             run.notes = f"It continues turn {fact.continue_from}."
         elif fact.forked_from:
             run.notes = f"It was forked from turn {fact.forked_from} after fact {fact.forked_at}."
+        self.asks_for_conclusion = fact.limits.asks_for_conclusion
         self.keeps_step = fact.limits.concluding == "within" and fact.limits.cap > 0
         limits = fact.to_json()["limits"]
         self.builder.notes.limits = limits if isinstance(limits, dict) else None

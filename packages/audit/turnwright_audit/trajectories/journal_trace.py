@@ -26,7 +26,7 @@ class _Tracer:
     def __init__(self, turn: str, facts: Sequence[f.Fact]) -> None:
         self._turn = turn
         self._facts = facts
-        self._waits = False
+        self._waits, self._asks_for_conclusion = False, True
         self._paused = self._compacting = False
         self._started: set[str] = set()
 
@@ -42,6 +42,7 @@ class _Tracer:
         match fact:
             case f.TurnStarted():
                 limits = fact.limits
+                self._asks_for_conclusion = limits.asks_for_conclusion
                 yield traces.TraceTurnStarted(
                     turn=turn,
                     limits=traces.TraceLimits(
@@ -84,8 +85,9 @@ class _Tracer:
             case f.Stopping():
                 if self._waits:
                     yield self._fail(Cause.TIMEOUT)
-                yield self._call_model(tools=False)
-            case f.Concluded():
+                if self._asks_for_conclusion:
+                    yield self._call_model(tools=False)
+            case f.Concluded() if self._asks_for_conclusion:
                 self._waits = False
                 yield traces.TraceModelReplied(turn=turn, text=fact.text or "")
                 if fact.retry:

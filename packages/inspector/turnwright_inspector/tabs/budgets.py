@@ -6,7 +6,7 @@ from typing import Final
 
 from turnwright.agents.bounds import EXACTNESS, bounds_of
 from turnwright_inspector.views.turn_record import Journal, TabContext
-from turnwright_states import EndReason, State, Turn
+from turnwright_states import EndReason, Limits, State, Turn
 from turnwright_states import facts as f
 from turnwright_states.turn import fold
 
@@ -51,7 +51,7 @@ _USED: Final[dict[str, tuple[Callable[[Turn, Journal], float], str]]] = {
     "tokens": (lambda turn, _: turn.tokens, "tokens"),
     "cost": (lambda turn, _: turn.cost, ""),
     "seconds": (lambda turn, _: turn.seconds_used, "s"),
-    "model calls": (lambda _, facts: sum(map(_is_model_call, (fact for _, fact in facts))), "calls"),
+    "model calls": (lambda turn, facts: sum(_is_model_call(fact, turn.limits) for _, fact in facts), "calls"),
     "pauses": (lambda _, facts: sum(isinstance(fact, f.Paused) for _, fact in facts), "pauses"),
 }
 
@@ -93,8 +93,10 @@ def _is(bound: EndReason | None, reason: EndReason | None) -> bool:
     return bound is not None and bound is reason
 
 
-def _is_model_call(fact: f.Fact) -> bool:
+def _is_model_call(fact: f.Fact, limits: Limits) -> bool:
     # An attempt that failed among the tools was one at a synthesis. A review and a cleared conversation are not calls.
+    if isinstance(fact, f.Concluded):
+        return limits.asks_for_conclusion
     is_failure = isinstance(fact, f.AttemptFailed) and fact.state not in (State.TOOL_EXEC, State.REVIEW)
     summary = isinstance(fact, f.Compacted) and not fact.cleared
-    return is_failure or summary or isinstance(fact, f.ModelReplied | f.Concluded)
+    return is_failure or summary or isinstance(fact, f.ModelReplied)

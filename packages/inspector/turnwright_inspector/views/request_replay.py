@@ -95,7 +95,7 @@ class Rebuilt:
         with reading(self.turn_id):
             machine = TurnMachine.resume(fact for _, fact in facts)
             action, transcript = machine.action, Transcript.of(facts)
-        if not isinstance(action, CallModel | Conclude):
+        if not isinstance(action, CallModel | Conclude) or (isinstance(action, Conclude) and not action.asks_model):
             return None
         conversation = Conversation(
             self.agent,
