@@ -86,7 +86,7 @@ class ResponseBuilder(Builder):
     """Builds one reply from its events, in their order.
 
     An event belongs to the item of its `item_id`, else to that of its `output_index`: some gateways give each event
-    another id, others give each item the same index. The complete form of an item wins over its deltas, and the items
+    another id, others give each item the same index or the same id. The complete form of an item wins over its deltas, and the items
     of the last event fill in for those that no event had. A refusal is text.
 
     Source: "Streaming events" of OpenAI's Responses API.
@@ -96,7 +96,8 @@ class ResponseBuilder(Builder):
         super().__init__(max_reply=max_reply, max_arguments=max_arguments)
         self._items: list[OutputItem] = []
         self._by_index: dict[int, OutputItem] = {}
-        self._by_id: dict[str, OutputItem] = {}
+        #: None is an id that two items of one kind have.
+        self._by_id: dict[str, OutputItem | None] = {}
         #: The item of each kind that began last, and the kinds that have text or readable reasoning.
         self._last: dict[str, OutputItem] = {}
         self._spoken_kinds: set[str] = set()
@@ -240,6 +241,8 @@ class ResponseBuilder(Builder):
         elif output_item is None:
             output_item = self._open_one(kind)
         if output_item is None or _is_another(output_item, item, done=is_done):
+            if output_item is not None and output_item.kind == kind and self._by_id.get(item_id) is output_item:
+                self._by_id[item_id] = None
             output_item = self._open(kind)
         self._name(output_item, item_id, index)
         if is_done:
@@ -371,7 +374,7 @@ class ResponseBuilder(Builder):
 
     def _name(self, item: OutputItem, item_id: str, index: int | None) -> None:
         """Note under which id and index the events of an item come. A place of another kind keeps its item."""
-        if item_id and self._by_id.get(item_id) is None:
+        if item_id and item_id not in self._by_id:
             self._meter.reserve(_NAME_SIZE + len(item_id))
             self._by_id[item_id] = item
             item.id = item.id or item_id
@@ -389,10 +392,9 @@ def _is_another(output_item: OutputItem, item: Mapping[str, JsonValue], *, done:
         return True
     if done and not output_item.done:
         return False
-    for name in ("id", "call_id"):
-        mark = read_id(item.get(name))
-        if mark and output_item.mark(name):
-            return mark != output_item.mark(name)
+    marks = [(read_id(item.get(name)), output_item.mark(name)) for name in ("id", "call_id")]
+    if marked := [mark != known_mark for mark, known_mark in marks if mark and known_mark]:
+        return any(marked)
     if output_item.raw is not None:
         return item != output_item.raw
     if output_item.kind == MESSAGE and output_item.done:

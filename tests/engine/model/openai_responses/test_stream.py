@@ -264,6 +264,16 @@ class TestGateways:
         response = decode(*whole(first, second)).reply()
         assert response.calls == (called("f", '{"a": 1}', "call_0"), called("g", '{"a": 2}', "call_0"))
 
+    def test_all_items_may_have_the_same_id(self) -> None:
+        """The place says which one is meant."""
+        first, second, third = (call("f", json.dumps({"n": n}), f"call_{n}", "fc") for n in range(3))
+        calls = tuple(called("f", json.dumps({"n": n}), f"call_{n}") for n in range(3))
+        assert decode(*whole(first, second, third)).reply().calls == calls
+        begun = [added(place, {**item, "arguments": ""}) for place, item in enumerate((first, second, third))]
+        pieces = [arguments(place, piece, "fc") for piece in ('{"n":', "}") for place in (2, 0, 1)]
+        numbers = [arguments(place, f" {place}", "fc") for place in (1, 2, 0)]
+        assert decode(created(), *begun, *pieces[:3], *numbers, *pieces[3:], completed()).reply().calls == calls
+
     def test_arguments_may_come_only_with_the_announcement(self) -> None:
         """The call ran without arguments. In a reply that was cut off, an announced `{}` may not be all of them."""
         assert reply(added(0, call("f", '{"a": 1}'))).calls == (called("f", '{"a": 1}'),)
