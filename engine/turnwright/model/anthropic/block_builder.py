@@ -54,7 +54,10 @@ class BlockBuilder:
             self._add_call(content)
         if self.kind == "redacted_thinking" and content.get("data"):
             self._redacted = copy_object(content, self._meter.take)
-        self._signature.add(read_text(content.get("signature")))
+        signature = read_text(content.get("signature"))
+        # Some proxies send the whole signature with the block, and again behind its text.
+        if len(signature) != len(self._signature) or signature != str(self._signature):
+            self._signature.add(signature)
         reasoning = self.thinking.add(read_text(content.get("thinking")))
         text = self.text.add(read_text(content.get("text")))
         return [*([ReasoningDelta(reasoning)] if reasoning else ()), *([TextDelta(text)] if text else ())]

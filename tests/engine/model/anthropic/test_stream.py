@@ -374,6 +374,7 @@ class TestThinking:
             [begin(0, "thinking", thinking="hm"), signature(0, "ab"), signature(0, "cd")],
             [begin(0, "thinking", thinking="hm", signature="abcd")],
             [begin(0, "thinking", thinking="hm", signature="ab"), stop(0), signature(0, "cd")],
+            [begin(0, "thinking", thinking="hm", signature="abcd"), signature(0, "abcd")],
         ):
             detail = {"type": "thinking", "thinking": "hm", "signature": "abcd"}
             assert reply(*events).reasoning_details == (detail,)
@@ -764,7 +765,7 @@ class TestBounds:
         [
             lambda _: text(0, "x" * 400),
             lambda _: thinking(0, "x" * 400),
-            lambda _: signature(0, "x" * 400),
+            lambda number: signature(0, "x" * (400 + number)),
             lambda number: begin(number, "tool_use", id="x" * 400, name="f"),
             lambda number: begin(number, "tool_use", id="a", name="f", input={"x": "x" * 400}),
             lambda number: begin(number, "redacted_thinking", data="x" * 400),
