@@ -1435,6 +1435,9 @@ def test_invariant_of_an_unknown_argument_is_a_configuration_mistake(tmp_path: P
         load_desk(f"{tmp_path}/desk.py:DESK")
 
 
+VALUES_OF: Final = "from hypothesis import strategies as st\nVALUES ="
+
+
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -1453,6 +1456,9 @@ def test_invariant_of_an_unknown_argument_is_a_configuration_mistake(tmp_path: P
             "VALUES = {'room': ['red']}",
             "VALUES['room'] must be a strategy of Hypothesis, such as st.sampled_from([...])",
         ),
+        (f"{VALUES_OF} {{'rom': st.just('red')}}", "VALUES['rom'] is unknown: did you mean `room`?"),
+        (f"{VALUES_OF} {{'bok.room': st.just('red')}}", "VALUES['bok.room'] is unknown: did you mean `book.room`?"),
+        (f"{VALUES_OF} {{'x': st.just('red')}}", "VALUES['x'] is unknown: use one of room, "),
     ],
 )
 def test_name_of_a_desk_with_another_form_is_a_mistake(tmp_path: Path, statement: str, message: str) -> None:

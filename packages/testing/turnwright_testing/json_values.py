@@ -7,7 +7,7 @@ else a schema demands is not read: a value may then be refused, which a model's 
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from typing import Final, cast
@@ -81,6 +81,17 @@ def values_of(schema: Schema, strategies: ChosenValues = _NOTHING_CHOSEN) -> Val
 def arguments_of(schema: Schema, strategies: ChosenValues = _NOTHING_CHOSEN) -> st.SearchStrategy[dict[str, JsonValue]]:
     """Generate arguments for a tool whose `parameters` are `schema`. See `values_of`."""
     return values_of({**schema, "type": "object"}, strategies).map(_mapping)
+
+
+def property_names(schema: JsonValue | Schema) -> Iterator[str]:
+    """Yield the names of the fields of a schema's objects, at any depth."""
+    if isinstance(schema, Mapping):
+        yield from _mapping(schema.get("properties"))
+        for inner in schema.values():
+            yield from property_names(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from property_names(inner)
 
 
 def choose_values(tool: str, values: ArgumentValues) -> ChosenValues:

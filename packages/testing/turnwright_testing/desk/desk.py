@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import Final, cast
@@ -19,9 +20,10 @@ from turnwright.errors import ConfigError, find_misfit, need_kind, need_plain_fu
 from turnwright.runtime.engine import Engine
 from turnwright.tools import Tool, builtin_tools
 from turnwright.tools.load import MAKE_DEPS, load_module, split_code
+from turnwright_states.suggestions import explain_unknown
 from turnwright_testing.behavior import Stage
 from turnwright_testing.draw import draw_pool
-from turnwright_testing.json_values import ArgumentValues
+from turnwright_testing.json_values import ArgumentValues, property_names
 
 #: A function whose `assert` statements hold whenever no call runs.
 Invariant = Callable[..., object]
@@ -88,11 +90,12 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
     metadata = _list_several(f"{source}: METADATA", names.get("METADATA"), Mapping, "a list of dicts")
     prompts = _list_several(f"{source}: PROMPTS", names.get("PROMPTS"), str, "a list of texts")
     deps = names.get(MAKE_DEPS)
+    desk_tools = tuple(_tools(names, every_agent, root))
     build = names.get("make_engine") or (Engine if deps is None else partial(Engine, deps=deps))
     return [
         Desk(
             agent=agent,
-            tools=tuple(_tools(names, every_agent, root)),
+            tools=desk_tools,
             agents=tuple(
                 agent if registered_agent.name == agent.name else registered_agent for registered_agent in every_agent
             ),
@@ -101,7 +104,7 @@ def load_desks(source: str, *, tools: str = "", root: str = ".") -> list[Desk]:
             metadata=cast("tuple[JsonObject, ...]", metadata) or _PLAIN,
             prompts=cast("tuple[str, ...]", prompts),
             build=cast("Callable[..., Engine[None]]", build),
-            values=_argument_values(names, source),
+            values=_argument_values(names, source, desk_tools),
             modules=tuple(_with_neighbors(modules)),
         )
         for agent in agents
@@ -151,13 +154,19 @@ def _reset(names: Mapping[str, object], source: str) -> Callable[[], object]:
     return function
 
 
-def _argument_values(names: Mapping[str, object], source: str) -> ArgumentValues:
+def _argument_values(names: Mapping[str, object], source: str, tools: Iterable[Tool]) -> ArgumentValues:
     values = names.get("VALUES", {})
     need_kind(f"{source}: VALUES", values, Mapping, "a dict of strategies")
     strategies = cast("ArgumentValues", values)
     for name, strategy in strategies.items():
         form = "a strategy of Hypothesis, such as st.sampled_from([...])"
         need_kind(f"{source}: VALUES[{name!r}]", strategy, st.SearchStrategy, form)
+    parameters = {tool.name: [*property_names(tool.parameters)] for tool in tools}
+    known_names = [*dict.fromkeys(chain.from_iterable(parameters.values()))]
+    known_names += [f"{tool}.{name}" for tool, fields in parameters.items() for name in (*fields, "result")]
+    for name in strategies:
+        if isinstance(name, str) and name not in known_names:
+            raise ConfigError(f"{source}: VALUES[{name!r}] {explain_unknown(name, known_names)}")
     return strategies
 
 
