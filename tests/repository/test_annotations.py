@@ -52,7 +52,9 @@ def bindings(body: list[ast.stmt], *, of_a_class: bool) -> Iterator[Binding]:
                     Binding((alias.asname or alias.name).partition(".")[0], statement.lineno) for alias in names
                 )
             case ast.Assign() | ast.AugAssign() | ast.For() | ast.AsyncFor() | ast.With() | ast.AsyncWith():
-                stored = (node for node in ast.walk(statement) if isinstance(node, ast.Name))
+                # The statements of a block come by themselves.
+                parts = [part for part in ast.iter_child_nodes(statement) if not isinstance(part, ast.stmt)]
+                stored = (node for part in parts for node in ast.walk(part) if isinstance(node, ast.Name))
                 yield from (Binding(node.id, node.lineno) for node in stored if isinstance(node.ctx, ast.Store))
             case _:
                 pass

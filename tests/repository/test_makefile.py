@@ -113,6 +113,12 @@ def closure(requirement: str) -> frozenset[str]:
     return frozenset(names)
 
 
+@cache
+def owners() -> dict[str, list[str]]:
+    """The distributions that each installed module is of."""
+    return {top: [*map(normal, names)] for top, names in metadata.packages_distributions().items()}
+
+
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
@@ -160,8 +166,7 @@ def test_target_installs_the_imports_of_the_program(name: str, program: str) -> 
     elif program in PROGRAMS:
         assert normal(PROGRAMS[program]) in there
     else:
-        distributions = metadata.packages_distributions()
-        missing = {top for top, owners in distributions.items() if not there.intersection(map(normal, owners))}
+        missing = {top for top, names in owners().items() if not there.intersection(names)}
         command = [sys.executable, "-c", IMPORT, " ".join(sorted(missing)), program]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         absent = re.search(r"No module named '(\w+)", done.stderr)

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import date, datetime, timedelta
+from functools import cache
 from typing import Final, cast
 from uuid import UUID
 
@@ -63,6 +64,7 @@ _FORMATS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
+@cache
 def json_values() -> Values:
     """Any JSON value, small."""
     plain: Values = st.none() | st.booleans() | st.integers(-2, 9) | st.sampled_from(_NUMBERS) | st.sampled_from(TEXTS)
@@ -234,6 +236,7 @@ def _whole_numbers(low: int, high: int) -> Values:
     return numbers if high - low <= _FEW else st.sampled_from(near) | st.integers(low, low + _FEW) | numbers
 
 
+@cache
 def _names() -> st.SearchStrategy[str]:
     return st.sampled_from(_KEYS)
 

@@ -8,7 +8,7 @@ failing example shrinks to a short one.
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from typing import Any, Final, Never, TypeVar, get_args
 
@@ -72,6 +72,8 @@ T = TypeVar("T")
 #: The most lines and runs of a script.
 _RUNS: Final = 8
 _NO_VALUES: Final[ArgumentValues] = {}
+#: The tuples of tools whose strategies are kept.
+_DESKS: Final = 16
 _PRESETS: Final[tuple[PresetName, ...]] = get_args(PresetName)
 _TEXTS: Final = ("Done.", "I look.", "", " ", "naïve ☃ \ud83d", "a b c " * 400)
 _CUT_OFF: Final = ('{"path": "a', "{", "[1, 2]", "nonsense", '{"a": 1} {"a": 2}')
@@ -138,14 +140,27 @@ def tool_calls(tools: Sequence[Tool], values: ArgumentValues = _NO_VALUES) -> st
 
     `values` has strategies for arguments: by parameter (`order`, or `cancel.order` of one tool), or by type.
     """
+    return _tool_calls(tuple(tools), tuple(values.items()))
+
+
+# A strategy of scenarios has each of these many times, and to make one takes longer than to draw from it.
+@lru_cache(maxsize=_DESKS)
+def _tool_calls(
+    tools: tuple[Tool, ...], values: tuple[tuple[str | type, st.SearchStrategy[object]], ...]
+) -> st.SearchStrategy[ResponseToolCall]:
     if not tools:
         return st.just(ResponseToolCall(_NO_TOOL[0], {}))
-    strategies_of = {tool.name: choose_values(tool.name, values) for tool in tools}
+    strategies_of = {tool.name: choose_values(tool.name, dict(values)) for tool in tools}
     return st.one_of([_call(tool.name, arguments_of(tool.parameters, strategies_of[tool.name])) for tool in tools])
 
 
 def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
     """Calls that cannot run: of no tool, with arguments that do not fit, or that are not a complete JSON object."""
+    return _bad_calls(tuple(tools))
+
+
+@lru_cache(maxsize=_DESKS)
+def _bad_calls(tools: tuple[Tool, ...]) -> st.SearchStrategy[ResponseToolCall]:
     unknown = _call(
         st.sampled_from(_NO_TOOL), st.dictionaries(st.sampled_from(["a", "path"]), json_values(), max_size=2)
     )
@@ -154,6 +169,7 @@ def bad_calls(tools: Sequence[Tool]) -> st.SearchStrategy[ResponseToolCall]:
     return st.one_of([unknown, cut_off, *(_call(tool.name, misfits_of(tool.parameters)) for tool in tools)])
 
 
+@cache
 def usages() -> st.SearchStrategy[Usage | None]:
     """The usage of a reply: little, much, or unknown."""
     # A part of each count, as of a cache and of reasoning.
@@ -201,6 +217,7 @@ def disobedient_replies(tools: Sequence[Tool]) -> st.SearchStrategy[ModelRespons
     return mix((2, mistaken_reply), (1, empty), (3, reply), (1, crowded_reply))
 
 
+@cache
 def model_errors() -> st.SearchStrategy[ModelError]:
     """A failed model call of every cause, with a part of the reply or without."""
     partial = st.none() | st.just(ModelResponse(text="So f", usage=Usage(input_tokens=5)))
@@ -416,6 +433,7 @@ def _call(
     )
 
 
+@cache
 def _ids() -> st.SearchStrategy[str]:
     """Provider ids, mostly none: providers send none, and the same twice."""
     return st.sampled_from(["", "", "", "id"])
