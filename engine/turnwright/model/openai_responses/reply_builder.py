@@ -86,8 +86,8 @@ class ResponseBuilder(Builder):
     """Builds one reply from its events, in their order.
 
     An event belongs to the item of its `item_id`, else to that of its `output_index`: some gateways give each event
-    another id, others give each item the same index or the same id. The complete form of an item wins over its deltas, and the items
-    of the last event fill in for those that no event had. A refusal is text.
+    another id, others give each item the same index, or the same id. The complete form of an item wins over its deltas,
+    and the items of the last event fill in for those that no event had. A refusal is text.
 
     Source: "Streaming events" of OpenAI's Responses API.
     """
