@@ -393,8 +393,8 @@ def _is_another(output_item: OutputItem, item: Mapping[str, JsonValue], *, done:
     if done and not output_item.done:
         return False
     marks = [(read_id(item.get(name)), output_item.mark(name)) for name in ("id", "call_id")]
-    if marked := [mark != known_mark for mark, known_mark in marks if mark and known_mark]:
-        return any(marked)
+    if differences := [mark != known_mark for mark, known_mark in marks if mark and known_mark]:
+        return any(differences)
     if output_item.raw is not None:
         return item != output_item.raw
     if output_item.kind == MESSAGE and output_item.done:
