@@ -767,6 +767,16 @@ def test_any_turn_with_a_typed_answer_can_be_replayed_as_a_test(scenario: Scenar
     check_played_again(play(scenario, agent=TYPED, tools=TOOLS), data)
 
 
+def test_call_refused_while_an_earlier_one_is_looked_up_is_replayed_at_any_time() -> None:
+    same_calls = asks_for(("read_file", {"path": "a"}), ("read_file", {"path": "a"}))
+    hooks = HookScript(before_tool=(None, Reject("no")))
+    (turn,) = play(Scenario(script=(same_calls, "Done."), hooks=hooks), tools=TOOLS)
+    for facts in (turn.facts, *prefixes(turn.facts)):
+        text = as_test("turn", facts)
+        assert "DIFFERENT" not in text
+        run(text)
+
+
 def check_played_again(turns: Sequence[Driven], data: st.DataObject) -> None:
     for turn in turns:
         journals = [turn.facts, *prefixes(turn.facts)]

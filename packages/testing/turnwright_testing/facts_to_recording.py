@@ -250,12 +250,15 @@ class _Reader:
     def _parallel(self, states: Mapping[str, CallState]) -> int:
         """Return how many calls may run at once, so that the same calls start as in the journal.
 
-        Those that never came back keep their places. One more is free as long as one that did come back is to run.
+        Those that never came back keep their places, and so do those that were still looked up while a later one came
+        back. One more is free as long as one that did come back is to run.
         """
+        calls, call_states = [*states], [state for call, state in states.items() if call in self._touched]
         hanging = sum(state is CallState.STARTED for state in states.values())
-        call_states = [state for call, state in states.items() if call in self._touched]
-        full = CallState.READY in states.values() and call_states[-1:] == [CallState.STARTED]
-        return max(hanging if full else hanging + 1, 1)
+        if CallState.READY in states.values() and call_states[-1:] == [CallState.STARTED]:
+            return max(hanging, 1)
+        last = max((calls.index(call) for call in self._touched if call in states), default=0)
+        return hanging + 1 + sum(states[call] is CallState.READY for call in calls[:last])
 
     # What people said, and what ended the turn.
 
