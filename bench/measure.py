@@ -382,13 +382,14 @@ def resident() -> int | None:
 @contextmanager
 def worker_garbage() -> Iterator[None]:
     """Collect garbage as `turnwright worker` does."""
-    before = gc.get_threshold()
+    before, frozen_count = gc.get_threshold(), gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
+    if not frozen_count:  # else others rely on it
+        gc.unfreeze()
 
 
 async def flight(subject: Subject, turns: int, *, quick: bool = False) -> dict[str, Any]:

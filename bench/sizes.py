@@ -168,8 +168,8 @@ async def measure(kind: str, place: str, lengths: Sequence[int], repeats: int = 
                 await run(length)
                 durations.append(time.process_time() - start)
             seconds[length] = min(durations)
+        gc.collect()
         for length in lengths:
-            gc.collect()
             gc.disable()  # a collection calls what ends with the objects of earlier turns
             try:
                 with cProfile.Profile() as profile:

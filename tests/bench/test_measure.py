@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 from bench.bare import Bare, BareSqlite, bare
 from bench.guard import calls_at_the_ends
-from bench.measure import GARBAGE, PLACES, RESULTS_KIB, flight, growth, max_calls_per_step, parts, session, stored
+from bench.measure import (
+    GARBAGE,
+    PLACES,
+    RESULTS_KIB,
+    flight,
+    growth,
+    max_calls_per_step,
+    parts,
+    session,
+    stored,
+    worker_garbage,
+)
 from bench.measure import results as cost_of_results
 from bench.yardstick import FINAL, Looks, Script, Subject, current, run, sqlite_bytes
 
@@ -167,7 +178,21 @@ async def test_garbage_thresholds_of_a_worker_apply_to_turns_in_flight() -> None
     await flight(Noting(), 3, quick=True)
     assert seen_sizes == {before, GARBAGE}  # the turn before them is not measured
     assert GARBAGE == GC_THRESHOLDS
-    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
+    assert gc.get_threshold() == before
+
+
+def test_frozen_objects_stay_frozen_and_others_do_not() -> None:
+    assert gc.get_freeze_count(), "the tests freeze what they collect"
+    with worker_garbage():
+        pass
+    assert gc.get_freeze_count()
+    gc.unfreeze()
+    try:
+        with worker_garbage():
+            pass
+        assert not gc.get_freeze_count()
+    finally:
+        gc.freeze()
 
 
 @pytest.mark.anyio
