@@ -139,7 +139,7 @@ def test_call_interrupted_by_a_crash_is_treated_as_recorded(
     """Six facts: the turn, the step, the reply, two beginnings and one result."""
     results = {"call00001": LOOKED, "call00002": result}
     turn = playback(
-        replace(TWO, on_crash={"pay": how}, results=results, then=(At(6, "crash", parallel=2), *then))  # type: ignore[dict-item]
+        replace(TWO, on_crash={"pay": how}, results=results, then=(At(6, "crash"), *then))  # type: ignore[dict-item]
     )
     assert turn.reason is EndReason.ANSWERED
     assert results_of(turn) == results
@@ -157,7 +157,7 @@ def test_turn_is_stopped_during_calls(facts: int, results: dict[str, Recorded]) 
     """Calls that had not begun do not begin."""
     begun = Recorded(f"{ABORTED.text}; it had begun: verify before retrying", CallStatus.ABORTED)
     expected = {"call00001": begun if facts == 4 else ABORTED, "call00002": ABORTED, **results}
-    turn = playback(replace(TWO, results=expected, then=(At(facts, "abort"),)))
+    turn = playback(replace(TWO, results=expected, then=(At(facts, "abort", ready=("call00002",)),)))
     assert (turn.reason, turn.tool_calls) == (EndReason.ABORTED, 0 if facts == 3 else 1)
     assert results_of(turn) == expected
 
@@ -174,7 +174,7 @@ def test_deadline_passes_without_waiting() -> None:
     in_a_reply = playback(replace(TWO, model=(Unfinished("Well", "deadline"), "Too late."), limits=day))
     in_text = playback(replace(TWO, model=(Unfinished("Well", "deadline"),), limits=Limits(seconds=900, steps=0)))
     open_call = replace(TWO, results={"call00001": LOOKED}, model=(BOTH, "Too late."), limits=day)
-    in_a_call = playback(replace(open_call, then=(At(6, "deadline", parallel=2),)))
+    in_a_call = playback(replace(open_call, then=(At(6, "deadline"),)))
     for turn in (in_a_reply, in_text, in_a_call):
         assert (turn.outcome, turn.reason) == (Outcome.CAP_HIT, EndReason.DEADLINE)
     notice = "not finished: the turn's time is up; it had begun: verify before retrying"
@@ -191,7 +191,7 @@ def test_delayed_process_is_delayed_again() -> None:
 
 
 def test_turn_is_left_at_the_recorded_place() -> None:
-    turn = playback(replace(TWO, then=(At(5, "left"),)))
+    turn = playback(replace(TWO, then=(At(5, "left", ready=("call00002",)),)))
     assert (turn.state, turn.outcome, turn.tool_calls, results_of(turn)) == (
         State.TOOL_EXEC,
         None,

@@ -767,7 +767,7 @@ def test_any_turn_with_a_typed_answer_can_be_replayed_as_a_test(scenario: Scenar
     check_played_again(play(scenario, agent=TYPED, tools=TOOLS), data)
 
 
-def test_call_refused_while_an_earlier_one_is_looked_up_is_replayed_at_any_time() -> None:
+def test_call_that_waits_behind_a_refused_one_does_not_begin() -> None:
     same_calls = asks_for(("read_file", {"path": "a"}), ("read_file", {"path": "a"}))
     hooks = HookScript(before_tool=(None, Reject("no")))
     (turn,) = play(Scenario(script=(same_calls, "Done."), hooks=hooks), tools=TOOLS)

@@ -87,8 +87,6 @@ class _Reader:
         self._on_crash: dict[str, OnCrash] = {}
         #: Calls that had started when the process died, and are not accounted for yet.
         self._recovering: set[str] = set()
-        #: Calls that were tried since calls were run last.
-        self._touched: set[str] = set()
         self._delayed = False
         self._notes: list[str] = []
 
@@ -108,7 +106,7 @@ class _Reader:
         if turn_start is None:
             raise ConfigError("there is no fact that a turn begins with")
         if turn.state.outcome is None and turn.state is not State.PAUSED:
-            self._then.append(At(self._count, "left", self._parallel(_states(turn))))
+            self._then.append(At(self._count, "left", _list_ready(_states(turn))))
             self._notes.append("Nobody has driven it to its end: the test leaves it where its journal ends.")
         recorded_messages = (
             history if history is not None else [Message.of_json(message) for message in turn_start.message_history]
@@ -141,7 +139,6 @@ class _Reader:
                 self._started = fact
                 self._decisions.begin(fact)
             case f.ModelReplied():
-                self._touched = set()
                 self._decisions.reply(fact, len(self._lines))
                 self._calls.reply(fact, self._turn)
                 calls = tuple(ResponseToolCall(call.name, call.arguments, call.raw) for call in fact.calls)
@@ -202,7 +199,6 @@ class _Reader:
             raise _sub_agents()
         if self._turn.batch[fact.call].state is CallState.STARTED:
             self._note_death(fact.call, "rerun")
-        self._touched.add(fact.call)
 
     def _settle(self, fact: f.CallSettled) -> None:
         call = self._turn.batch[fact.call]
@@ -210,8 +206,6 @@ class _Reader:
             raise _sub_agents()
         if _closes(fact) and not self._decisions.refused:
             self._close()
-        elif not call.made.refused:
-            self._touched.add(fact.call)
         if fact.status is CallStatus.UNKNOWN and call.state is CallState.STARTED:
             no_pause = fact.result == batch.UNKNOWN_OUTCOME
             if no_pause and fact.call not in self._recovering:  # a question in its middle gives the same facts
@@ -233,7 +227,6 @@ class _Reader:
             self._calls.ask(
                 fact.call, Ask(interrupt.kind, interrupt.question, interrupt.choices, interrupt.grant), attempt
             )
-        self._touched.add(fact.call)
 
     def _note_death(self, call: str, how: OnCrash) -> None:
         """Account for this call of a dead process by its tool's crash policy."""
@@ -242,23 +235,9 @@ class _Reader:
             self._notes.append(f"The tool {name!a} did not do the same after every crash; the test has it do so.")
         if call not in self._recovering:
             states = _states(self._turn)
-            self._then.append(At(self._count, "crash", self._parallel(states)))
+            self._then.append(At(self._count, "crash", _list_ready(states)))
             self._recovering = {started_call for started_call, state in states.items() if state is CallState.STARTED}
-            self._touched = set()
         self._recovering.discard(call)
-
-    def _parallel(self, states: Mapping[str, CallState]) -> int:
-        """Return how many calls may run at once, so that the same calls start as in the journal.
-
-        Those that never came back keep their places, and so do those that were still looked up while a later one came
-        back. One more is free as long as one that did come back is to run.
-        """
-        calls, call_states = [*states], [state for call, state in states.items() if call in self._touched]
-        hanging = sum(state is CallState.STARTED for state in states.values())
-        if CallState.READY in states.values() and call_states[-1:] == [CallState.STARTED]:
-            return max(hanging, 1)
-        last = max((calls.index(call) for call in self._touched if call in states), default=0)
-        return hanging + 1 + sum(states[call] is CallState.READY for call in calls[:last])
 
     # What people said, and what ended the turn.
 
@@ -270,7 +249,6 @@ class _Reader:
             last[fact.interrupt] = answer
         else:
             self._then.append({fact.interrupt: answer})
-        self._touched = set()
 
     @property
     def _is_paused(self) -> bool:
@@ -294,7 +272,7 @@ class _Reader:
         elif self._turn.state in _DECIDING:
             self._decisions.expire(at)
         elif self._turn.state is State.TOOL_EXEC:
-            self._then.append(At(at, "deadline", self._parallel(self._before_closing)))
+            self._then.append(At(at, "deadline", _list_ready(self._before_closing)))
         elif self._is_late(fact) and not self._delayed:
             # A person answered when the time was up already: it passed while the turn rested.
             self._then.insert(-1, At(self._event_at, "deadline"))
@@ -304,13 +282,13 @@ class _Reader:
         if fact.guardrail is not None:
             self._decisions.trip(fact.guardrail, at)
             if state is State.TOOL_EXEC:
-                self._then.append(At(at, "decision", self._parallel(self._before_closing)))
+                self._then.append(At(at, "decision", _list_ready(self._before_closing)))
         elif fact.outcome is Outcome.ABORTED:
             ending: Literal["abort", "superseded"] = "superseded" if fact.reason is EndReason.SUPERSEDED else "abort"
             if state in _CALLING and ending == "abort":
                 self._lines.append(Unfinished(fact.partial))
             else:
-                self._then.append(At(at, ending, self._parallel(self._before_closing)))
+                self._then.append(At(at, ending, _list_ready(self._before_closing)))
         elif fact.reason is EndReason.DEADLINE and state is State.TEXT_ONLY:
             self._lines.append(Unfinished(fact.partial, "deadline"))
         elif fact.reason is EndReason.ENGINE_ERROR and state in _CALLING:
@@ -325,7 +303,7 @@ class _Reader:
         states = self._before_closing
         if CallState.STARTED in states.values():
             self._decisions.fail(fact.error, at)
-            self._then.append(At(at, "decision", self._parallel(states)))
+            self._then.append(At(at, "decision", _list_ready(states)))
             return
         ready = [call for call, state in states.items() if state is CallState.READY]
         if ready:
@@ -547,6 +525,11 @@ def _bare(message: Message) -> Message:
 
 def _states(turn: Turn) -> dict[str, CallState]:
     return {call.id: call.state for call in turn.batch.values() if not call.made.refused}
+
+
+def _list_ready(states: Mapping[str, CallState]) -> tuple[str, ...]:
+    """Return the calls that have not begun."""
+    return tuple([call for call, state in states.items() if state is CallState.READY])
 
 
 def _closes(fact: f.CallSettled) -> bool:

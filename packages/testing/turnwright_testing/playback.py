@@ -134,7 +134,6 @@ class _Player:
         await self._engine.abort(self._journal.turn)
 
     def _new_engine(self) -> Engine:
-        coming = (act.parallel for act in self._then if isinstance(act, At) and act.what != "delay")
         return Engine(
             model=self._model,
             models=lambda _: self._model,
@@ -145,7 +144,7 @@ class _Player:
             limits=self._recording.limits,
             synthesize=None if self._recording.synthesis is None else self._synthesize,
             backoff=Backoff(initial=0),
-            max_parallel_tools=next(coming, 1),
+            max_parallel_tools=1 if self._journal.next_event is None else self._recording.limits.max_calls_per_step,
             cancel_grace=0,
             clock=self._journal.clock,
         )
@@ -200,6 +199,12 @@ class _Journal(FaultyStore):
             turn.apply(fact)
             facts.append((seq, structs.replace(fact, hash=turn.digest()) if is_late and fact.hash else fact))
         return facts[after:]
+
+    @property
+    def next_event(self) -> At | None:
+        """The event that stops the driver, unless the turn pauses before."""
+        act = next((act for act in self._then if not isinstance(act, At) or act.what != "delay"), None)
+        return act if isinstance(act, At) else None
 
     async def let_time_pass(self) -> None:
         """Use up the turn's time. The turn must be resumed to notice."""
@@ -303,6 +308,9 @@ class _Tool(Tool):
     async def asks_first(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:
         """Wait, so that the start shares no append with the facts before it: the recording may stop between them."""
         await anyio.lowlevel.checkpoint()
+        event = self._journal.next_event
+        if event is not None and context.call_id in event.ready:
+            await anyio.sleep_forever()
         return await super().asks_first(arguments, context)
 
     def asks(self, arguments: Mapping[str, JsonValue], context: ToolContext) -> Ask | None:

@@ -72,12 +72,12 @@ class At:
     process was held up until the time was over. `left`: nobody drove it any further. `decision`: the one in
     `Recording.decisions` ended the turn while its calls ran.
 
-    Until then at most `max_parallel_tools` calls run at once, so that those that had not begun do not begin.
+    The calls of `ready` had not begun: until then they do not begin.
     """
 
     facts: int
     what: Literal["crash", "abort", "superseded", "deadline", "delay", "left", "decision"]
-    parallel: int = 1
+    ready: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
