@@ -217,7 +217,7 @@ def test_fact_duplicated_by_a_killed_process_is_detected(tmp_path: Path) -> None
         folder = tmp_path / str(seed)
         folder.mkdir()
         operations = run_history(f"sqlite:///{tmp_path / 'turns.db'}", folder, seed)
-        parent_results = [operation.client == "parent" and operation.result for operation in operations]
+        parent_results = [operation.result if operation.client == "parent" else None for operation in operations]
         if reads := [place for place, result in enumerate(parent_results) if result and result.items]:
             break
     last = reads[-1]
