@@ -767,6 +767,14 @@ def test_any_turn_with_a_typed_answer_can_be_replayed_as_a_test(scenario: Scenar
     check_played_again(play(scenario, agent=TYPED, tools=TOOLS), data)
 
 
+def test_printed_test_counts_no_conclusion_that_nobody_asked_for() -> None:
+    limits = Limits(ceiling=1, concluding="never")
+    (turn,) = play(Scenario((asks_for(("read_file", {"path": "a"})),), limits=limits), tools=TOOLS)
+    text = as_test("turn", turn.facts)
+    assert "Model calls: 1." in text
+    run(text)
+
+
 def test_call_that_waits_behind_a_refused_one_does_not_begin() -> None:
     same_calls = asks_for(("read_file", {"path": "a"}), ("read_file", {"path": "a"}))
     hooks = HookScript(before_tool=(None, Reject("no")))
