@@ -94,9 +94,9 @@ def _is(bound: EndReason | None, reason: EndReason | None) -> bool:
 
 
 def _is_model_call(fact: f.Fact, limits: Limits) -> bool:
-    # An attempt that failed among the tools was one at a synthesis. A review and a cleared conversation are not calls.
     if isinstance(fact, f.Concluded):
         return limits.asks_for_conclusion
+    # An attempt that failed among the tools was one at a synthesis. A review and a cleared conversation are not calls.
     is_failure = isinstance(fact, f.AttemptFailed) and fact.state not in (State.TOOL_EXEC, State.REVIEW)
     summary = isinstance(fact, f.Compacted) and not fact.cleared
     return is_failure or summary or isinstance(fact, f.ModelReplied)
